@@ -32,11 +32,15 @@ def view(settings: Settings) -> NoReturn:
     chosen = str(given or settings.general.policy or title_of(settings))
     if run is not None and checkpoint is not None and given is not None:
         chosen = BEST if given.is_dir() else name_of_checkpoint(checkpoint)
-    show(settings, run, chosen, partial(print, flush=True))
+    show(settings, run, chosen, partial(print, flush=True), lambda: None)
 
 
 def show(
-    settings: Settings, run: Path | None, chosen: str, tell: Callable[[str], object]
+    settings: Settings,
+    run: Path | None,
+    chosen: str,
+    tell: Callable[[str], object],
+    begin: Callable[[], object],
 ) -> NoReturn:
     """Serve the page, and play in it.
 
@@ -45,6 +49,7 @@ def show(
         run: folder of the run to follow; None for a policy that belongs to none.
         chosen: name of the policy to play first.
         tell: function that is called with a line of text, once there is a page.
+        begin: function that is called before the first episode, once everything is built.
     """
     general, demo = settings.general, settings.demo
     num_envs: int = demo["num_envs"]
@@ -66,7 +71,9 @@ def show(
             first = chosen if chosen in names else names[0]
             page.add_controls(names, first, num_envs, demo["speed"])
             learning = None if run is None else LearningCurves(run)
-            Viewer(page, player, checkpoints, load, learning, demo["seconds_between"]).run()
+            viewer = Viewer(page, player, checkpoints, load, learning, demo["seconds_between"])
+            begin()
+            viewer.run()
 
 
 def check_renders(env: Environment) -> None:

@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import IO, Final
 
 import torch
 
@@ -25,8 +26,9 @@ from trainers.command_line.settings import Settings
 from trainers.modes.view import check_renders, show
 from trainers.viewing.checkpoints import NEWEST
 
-# For a few seconds, while the process imports torch, and then.
-_NICENESS_TO_START, _NICENESS = 5, 19
+# While the process imports torch and builds the environment, and then.
+_NICENESS_TO_BUILD, _NICENESS = 10, 19
+_SECONDS_TO_END: Final = 5.0  # of the processes of its simulator, which hold its output
 _CPU: Final = torch.device("cpu")
 # Whatever the working directory holds, the process finds the modules of this one.
 _PROGRAM: Final = """
@@ -63,7 +65,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
     settings = replace(settings, device=_CPU, devices=[_CPU], execution=EAGER)
     settings = replace(settings, checkpoint=None, state=None)
     program = _PROGRAM.format(
-        niceness=_NICENESS_TO_START,
+        niceness=_NICENESS_TO_BUILD,
         path=sys.path,
         module=__name__,
         parent=parent_of_workers(),
@@ -90,7 +92,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
         over.set()
         process.kill()
         process.wait()
-        reader.join()
+        reader.join(_SECONDS_TO_END)
 
 
 def _log(stdout: IO[bytes], over: threading.Event) -> None:
@@ -111,14 +113,13 @@ def main(parent: int | None) -> None:
     try:
         settings, run = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_input, daemon=True).start()
-        show(settings, run, NEWEST, lambda text: _tell(text, told))
+        show(settings, run, NEWEST, partial(print, file=told), _give_way)
     except Exception as error:
         print(f"viewer: {one_line(error) or type(error).__name__}", file=told)
 
 
-def _tell(text: str, told: TextIO) -> None:
-    """Tell the address, and give way to the training from then on."""
-    print(text, file=told)
+def _give_way() -> None:
+    """Let this thread play while the training leaves a core idle."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)  # at most the largest one
     if hasattr(os, "SCHED_IDLE"):  # others interrupt it at once

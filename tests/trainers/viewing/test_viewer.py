@@ -17,6 +17,8 @@ from tests.helpers.browser import opened
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from trainers.modes.view import show
+from trainers.run import settings_of
 from trainers.runs.loggers import MetricLogger
 from trainers.viewing.address import free_port
 from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
@@ -193,6 +195,29 @@ def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> 
     assert np.isnan(evaluation[:-1]).all()
     assert evaluation[-1] == 7.0
     assert curves.read() is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (("agent=random", "env=gym", "env.name=CartPole-v1"), "agent=random env=gym"),
+        (("checkpoint=pretrained:marinenav/ddpg", "demo.num_envs=2"), "pretrained:marinenav/ddpg"),
+        (("checkpoint=pretrained:fanuc/sac", "env.simulator=pybullet"), "pretrained:fanuc/sac"),
+    ],
+)
+def test_the_demo_shows_a_policy_that_belongs_to_no_run(
+    arguments: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = WatchedPage(rounds=5)
+    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
+    told: list[str] = []
+    settings = settings_of(*arguments, "mode=demo", "viewer=web", "viewer_port=0", "device=cpu")
+    with pytest.raises(EndedError):
+        show(settings, None, name, told.append, lambda: told.append("begins"))
+    assert told == [f"watch it at {page.address}", "begins"]
+    assert f"**{name}**" in page.texts[-1]
+    assert len(page.pictures) >= 1
+    assert all(len(np.unique(picture)) > 1 for picture in page.pictures)
 
 
 class BrightEnv(DrawnEnv):
