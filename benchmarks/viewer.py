@@ -38,7 +38,7 @@ TRAININGS: Final = {
 WITHOUT, UNWATCHED, WATCHED = "no viewer", "page closed", "page open"
 _HOST: Final = "localhost"
 _NICENESS: Final = 19
-_PATIENCE: Final = 120.0  # seconds for a viewer to be ready
+_PATIENCE: Final = 300.0  # seconds for a viewer to be ready
 _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 

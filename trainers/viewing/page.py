@@ -6,6 +6,7 @@ import io
 import logging
 import socket
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -41,6 +42,8 @@ class Page:
     def __init__(self, host: str, port: int, title: str) -> None:
         viser: Any = importlib.import_module("viser")  # an optional package
         logging.getLogger("websockets").setLevel(logging.WARNING)
+        # A browser may leave at any time.
+        warnings.filterwarnings("ignore", "Queued a .* on a closed connection")
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
             self._server = viser.ViserServer(host, port, label=title, verbose=False)
         name = socket.gethostname() if host in _ANY_INTERFACE else host
