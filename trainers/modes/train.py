@@ -28,7 +28,7 @@ from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
-from trainers.modes.view import viewer_beside
+from trainers.modes.viewer_process import viewer_beside
 from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
