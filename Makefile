@@ -1,4 +1,4 @@
-.PHONY: install train test test-fast test-directml coverage check format wheel
+.PHONY: install train test test-fast test-directml coverage check format wheel site serve
 
 install:  ## everything a developer needs, into the active virtual environment
 	pip install -e ".[dev]"
@@ -15,15 +15,9 @@ test-fast:  ## the tests that are not marked slow
 test-directml:  ## the tests marked directml, on torch-directml in a separate virtual environment
 	.ci/test-directml
 
-# Before Python 3.12 coverage needs a tracer, under which Genesis compiles for minutes; and it sees
-# no line of other processes, in which most of the code runs that the other tests are about.
-UNSEEN = tests/envs/lift_cube tests/envs/test_genesis.py tests/envs/fanuc/test_genesis.py \
-    tests/test_clusters.py tests/torchrl_gpu/redirect/test_scripts.py \
-    tests/trainers/test_console_script.py tests/trainers/test_ranks.py tests/trainers/test_signals.py
-
-coverage:  ## line coverage of the library without lift_cube, by fast tests; fails below 90 %
-	pytest -m "not slow" $(addprefix --ignore=,$(UNSEEN)) --cov-report=term --cov=agents \
-	    --cov=trainers --cov=torchrl_gpu --cov=envs/fanuc --cov=envs/gym --cov=envs/marinenav
+# Genesis would compile all its kernels anew, with probes of their coverage.
+coverage:  ## the whole test suite, with the line coverage of the library; fails below 90 %
+	QD_KERNEL_COVERAGE=0 pytest --cov --cov-report=term
 
 check:  ## style, types, layers
 	ruff check .
@@ -35,5 +29,13 @@ format:  ## correct formatting and the lint errors that can be corrected automat
 	ruff check --fix .
 	ruff format .
 
-wheel:  ## build the wheel, install it alone, run it outside the checkout
+wheel:  ## build wheel and source distribution, run and test them outside the checkout
 	.ci/wheel
+
+MKDOCS = NO_MKDOCS_2_WARNING=1 python -m mkdocs
+
+site:  ## the documentation as a site in site/; needs the extra `docs`
+	$(MKDOCS) build
+
+serve:  ## the site at http://127.0.0.1:8000 while its pages are edited
+	$(MKDOCS) serve

@@ -34,7 +34,7 @@ class ACIQN(DDPG):
         hidden_sizes: widths of two or more hidden layers, each at least 1; actor and critic have
             the same widths. In the critic, the embedded quantile fraction multiplies the output of
             the first layer, and the embedded action that of the second.
-        fractions: the actor's loss draws as many.
+        fractions: also the number that the actor's loss draws.
         critic_layer_norm: apply layer normalization before each activation of the critic, except
             that of the embedded quantile fraction.
         max_gradient_norm: actor and critic are separate groups.
@@ -126,12 +126,9 @@ class QuantileCritic(nn.Module):
         )
 
     def forward(self, observation: Encodable, action: Tensor, fractions: Tensor) -> Tensor:
-        """Return the quantiles `[B, N]` of the return.
+        """Return the quantiles `[B, N]` of the return of actions `[B, action_dim]` in [-1, 1].
 
-        Args:
-            observation: observations, batch size `[B]`.
-            action: actions `[B, action_dim]` in [-1, 1].
-            fractions: quantile fractions (tau) `[B, N]` in [0, 1].
+        The observations have batch size `[B]`, the quantile fractions (tau) are `[B, N]` in [0, 1].
         """
         norm, merged_norm, action_norm = self.norms
         features = self.activation(norm(self.features(features_of(self.encoder, observation))))

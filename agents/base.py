@@ -24,20 +24,11 @@ from agents.modules.encoders import (
 )
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
-from agents.modules.training_state import (
-    check_networks,
-    check_optimizer,
-    initial_rate,
-    load_networks,
-    load_optimizer,
-    networks_state,
-    place_optimizer,
-)
+from agents.modules.training_state import Resumable, initial_rate
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -51,7 +42,7 @@ logger = logging.getLogger(__name__)
 _CAPTURED: Final = {"agents", "torchrl_gpu", "torch", "torchrl", "tensordict"}
 
 
-class Agent(CheckedFields, nn.Module, ABC):
+class Agent(CheckedFields, Resumable, ABC):
     """An algorithm: a policy that acts, and a loss that learns from a batch.
 
     An agent depends on neither environment nor trainer, and its attributes declare its
@@ -137,13 +128,10 @@ class Agent(CheckedFields, nn.Module, ABC):
         self._execution = Execution()
 
     def build_schedule(self, name: str) -> LinearSchedule | None:
-        """Return the schedule of a setting, which `name_end` and `name_frames` describe.
-
-        Returns:
-            None if both are None: the setting does not change.
+        """Return the schedule of a setting by `name_end` and `name_frames`; None if both are None.
 
         Raises:
-            ConfigurationError: only one of them is None.
+            ConfigurationError: only one of the two is None.
         """
         start, end, frames = (getattr(self, name + suffix) for suffix in ("", "_end", "_frames"))
         if end is None and frames is None:
@@ -169,8 +157,7 @@ class Agent(CheckedFields, nn.Module, ABC):
     def encode(self, network: nn.Module, observation: Observations) -> Encodable:
         """Encode observations once, for all networks that share the `encoder` of a network.
 
-        Returns:
-            The features; or the observations, where each network has its own encoder.
+        Where each network has its own encoder, the observations are returned as they are.
         """
         if not self.encoder.shared:
             return observation
@@ -182,39 +169,31 @@ class Agent(CheckedFields, nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: TensorDictBase) -> Losses:
-        """Return the differentiable losses of a batch.
+        """Return the differentiable losses of a batch from `prepare_batch`, or of some of its rows.
 
         They depend on the batch, the parameters, the phase and random draws alone. Every loss and
         metric is a mean over the rows of the batch, so that a batch can be processed in parts;
-        `prepare_batch` computes whatever depends on several rows. The method changes neither
-        batch nor parameters, and reads no value back to the host.
-
-        Args:
-            batch: return value of `prepare_batch`, or a part of its rows.
+        `prepare_batch` computes whatever depends on several rows. The method changes neither batch
+        nor parameters, and reads no value back to the host.
         """
 
     def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:
         """Return a batch with all entries that `loss` reads; the given batch stays unchanged.
 
-        An override computes statistics of the whole batch, such as the mean of the advantages, and
-        adds them as entries with one value for each row.
+        Here an encoder augments images. An override computes statistics of the whole batch, such as
+        the mean of the advantages, and adds them as entries with one value for each row.
 
         Args:
             batch: transitions `[B]` on the agent's device, in TorchRL's layout: observations and
                 `action` at the root; observations, `reward`, `terminated` and `truncated` (each
                 `[B, 1]`) under `next`.
-
-        Returns:
-            Transitions `[B]`; with augmented images if the encoder augments them.
         """
         return batch if self.augmentation is None else self.augmentation(batch)
 
     def warn_of_unused(self, *names: str, where: str) -> None:
         """Log which settings differ from their defaults although others leave them without effect.
 
-        Args:
-            names: names of the settings.
-            where: what leaves them without effect, such as `agent.noisy=true`.
+        `where` says which others, such as `agent.noisy=true`.
         """
         for name in names:
             value = getattr(self, name)
@@ -222,10 +201,9 @@ class Agent(CheckedFields, nn.Module, ABC):
                 logger.warning("agent.%s=%s: no effect with %s", name, value, where)
 
     def update(self, batch: TensorDictBase) -> Update:
-        """Take one eager gradient step in fp32; the trainer calls `Execution.update` instead.
+        """Take one eager gradient step in fp32 with transitions `[B]`, see `prepare_batch`.
 
-        Args:
-            batch: transitions `[B]`, see `prepare_batch`.
+        The trainer calls `Execution.update` instead.
         """
         return self._execution.update(self, batch)
 
@@ -258,8 +236,7 @@ class Agent(CheckedFields, nn.Module, ABC):
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Run after each gradient step, for instance to update target networks.
 
-        Args:
-            metrics: metrics of the step, see `Update`; means over all processes.
+        The metrics are those of the step, see `Update`: means over all processes.
         """
 
     def advance(self) -> None:
@@ -276,13 +253,6 @@ class Agent(CheckedFields, nn.Module, ABC):
         packages = {type(module).__module__.partition(".")[0] for module in self.modules()}
         return packages <= _CAPTURED and self.processes.count == 1
 
-    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
-        """Return the optimizers by name: each of them steps at every update and is saved.
-
-        Override this method in an agent that has more optimizers than `optimizer`.
-        """
-        return {"adam": self.optimizer}
-
     def forget_episodes(self) -> None:
         """Reset all state that belongs to unfinished episodes, because new episodes begin."""
 
@@ -293,62 +263,6 @@ class Agent(CheckedFields, nn.Module, ABC):
         that hold it are not persistent.
         """
         return {}
-
-    def training_state(self) -> dict[str, Any]:
-        """Return the state of training: networks, target networks, schedules and optimizers.
-
-        An override adds entries whose names, types and shapes stay the same during training.
-        """
-        return {
-            "networks": networks_state(self),
-            "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
-        }
-
-    def check_training_state(self, state: Any) -> None:
-        """Compare a state with that of this agent, by names, shapes and dtypes; load nothing.
-
-        Raises:
-            ConfigurationError: the state belongs to different networks, optimizers or settings, or
-                holds NaN or infinity.
-        """
-        own = self.training_state()
-        apart = {"networks": None, "optimizers": None}  # they may lack names, or moments
-        check_like(state, {**own, **apart}, "the saved agent")
-        check_networks(self, state["networks"])
-        optimizers = self.optimizers()
-        check_like(state["optimizers"], dict.fromkeys(optimizers), "the saved optimizers")
-        for name, optimizer in optimizers.items():
-            check_optimizer(optimizer, state["optimizers"][name])
-
-    def load_training_state(self, state: dict[str, Any]) -> None:
-        """Resume from a state that `training_state` returned on any device.
-
-        The optimizers keep the hyperparameters of this agent. The saved learning rate, which may
-        have changed during training, is restored unless this agent was built with another initial
-        rate.
-
-        Raises:
-            ConfigurationError: as for `check_training_state`.
-        """
-        self.check_training_state(state)
-        load_networks(self, state["networks"])
-        for name, optimizer in self.optimizers().items():
-            load_optimizer(optimizer, state["optimizers"][name])
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Agent:
-        """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""
-        before = dict(self.named_parameters())
-        super()._apply(fn, recurse)
-        after = dict(self.named_parameters())
-        moved = {parameter: after[name] for name, parameter in before.items()}
-        try:
-            optimizers = self.optimizers()
-        except AttributeError:  # A constructor moves the agent before it builds an optimizer.
-            optimizers = {}
-        for optimizer in optimizers.values():
-            place_optimizer(optimizer, moved)
-        self.device = next((p.device for p in after.values()), self.device)
-        return self
 
 
 class OffPolicyAgent(Agent):
@@ -369,13 +283,7 @@ class OffPolicyAgent(Agent):
     def build_replay(
         self, capacity: int, frame_stacks: Mapping[NestedKey, int] | None = None
     ) -> ReplayBuffer:
-        """Return a replay buffer for the batches of this agent, on its device.
-
-        Args:
-            capacity: number of observations to keep.
-            frame_stacks: number of frames of each observation that is a stack, by key, as an
-                `Environment` declares them; None for no stacks.
-        """
+        """Return a replay buffer on the device of this agent: see `ReplayBuffer`."""
         return self.replay_type(
             capacity,
             self.observation_spec,
@@ -433,9 +341,7 @@ class OffPolicyAgent(Agent):
 class OnPolicyAgent(Agent):
     """An agent that learns from rollouts of its current policy, each used for several epochs.
 
-    Attributes:
-        rollout_length: number of steps of every environment per rollout.
-        epochs: number of passes over the transitions of each rollout.
+    A rollout has `rollout_length` steps of every environment, and an epoch passes over all of them.
     """
 
     rollout_length: hp.Count
@@ -451,12 +357,10 @@ class OnPolicyAgent(Agent):
         """Return a rollout with all further entries that an update reads, for instance advantages.
 
         Called once per rollout, before its first update. Here an agent updates its `normalizer`.
+        The trainer flattens the result `[T, num_envs]` and splits it into minibatches.
 
         Args:
             rollout: transitions `[T, num_envs]` of the current policy, time first, in TorchRL's
                 layout. Where no episode ended, a step begins with the observation that the step
                 before it led to. `active` `[T, num_envs, 1]` is False in rows without a transition.
-
-        Returns:
-            TensorDict `[T, num_envs]`; the trainer flattens it and splits it into minibatches.
         """

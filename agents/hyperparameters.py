@@ -13,8 +13,9 @@ from agents.modules import networks
 from agents.modules.encoders import EncoderFactory
 
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[Finite, Field(gt=0.0)]
+NonNegative = Annotated[Finite, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 
@@ -24,9 +25,7 @@ LayerSizes = Annotated[OptionalLayers, Field(min_length=1)]
 
 ActorCriticSizes = Annotated[
     OptionalLayers,
-    Field(
-        description="widths of the hidden layers of actor and critic, each at least 1; may be empty"
-    ),
+    Field(description="widths of the hidden layers of actor and critic, at least 1; may be empty"),
 ]
 Activation = Annotated[
     networks.Activation,
@@ -34,10 +33,7 @@ Activation = Annotated[
 ]
 EncoderSetting = Annotated[
     EncoderFactory,
-    Field(
-        description="factory of the encoders that turn observations into features for the "
-        "networks, see `agents.modules.encoders`"
-    ),
+    Field(description="factory of the encoders of observations, see `agents.modules.encoders`"),
 ]
 NormalizeObservations = Annotated[
     bool,
@@ -58,10 +54,7 @@ LearningRateEnd = Annotated[
 ]
 LearningRateFrames = Annotated[
     Count | None,
-    Field(
-        description="number of environment steps until the learning rate reaches "
-        "`learning_rate_end`; None for no schedule"
-    ),
+    Field(description="number of environment steps to `learning_rate_end`; None for no schedule"),
 ]
 AdamEpsilon = Annotated[Positive, Field(description="term added to the denominator of Adam")]
 GradientNorm = Annotated[
@@ -102,10 +95,7 @@ TargetRate = Annotated[
 ]
 TargetPeriod = Annotated[
     Count,
-    Field(
-        description="number of updates (gradient steps) from one update of the target networks to "
-        "the next"
-    ),
+    Field(description="number of gradient steps per update of the target networks"),
 ]
 DoubleQ = Annotated[
     bool,
@@ -118,17 +108,12 @@ DoubleQ = Annotated[
 # Distributions of the return
 
 ValueMin = Annotated[
-    float,
-    Field(
-        allow_inf_nan=False,
-        description="lowest atom of a return distribution, in units of reward",
-    ),
+    Finite, Field(description="lowest atom of a return distribution, in units of reward")
 ]
 ValueMax = Annotated[
-    float,
+    Finite,
     Field(
-        allow_inf_nan=False,
-        description="highest atom of a return distribution, in units of reward, above `value_min`",
+        description="highest atom of a return distribution, in units of reward, above `value_min`"
     ),
 ]
 Atoms = Annotated[int, Field(ge=2, description="number of atoms of a return distribution")]
@@ -137,16 +122,11 @@ Cosines = Annotated[
 ]
 Fractions = Annotated[
     Count,
-    Field(
-        description="number of quantile fractions (N) drawn per transition for the predicted "
-        "returns"
-    ),
+    Field(description="number of quantile fractions (N) per transition for the predicted returns"),
 ]
 TargetFractions = Annotated[
     Count,
-    Field(
-        description="number of quantile fractions (N') drawn per transition for the target returns"
-    ),
+    Field(description="number of quantile fractions (N') per transition for the target returns"),
 ]
 RiskLevel = Annotated[
     PositiveShare,
@@ -176,13 +156,11 @@ EpsilonFrames = Annotated[
 ]
 NoiseStart = Annotated[
     NonNegative,
-    Field(
-        description="initial standard deviation of the exploration noise, for actions in [-1, 1]"
-    ),
+    Field(description="initial standard deviation of exploration noise, for actions in [-1, 1]"),
 ]
 NoiseEnd = Annotated[
     NonNegative,
-    Field(description="final standard deviation of the exploration noise, for actions in [-1, 1]"),
+    Field(description="final standard deviation of exploration noise, for actions in [-1, 1]"),
 ]
 NoiseFrames = Annotated[
     Count,

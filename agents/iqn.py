@@ -97,14 +97,7 @@ class IQN(ValueBasedAgent):
 class QuantileNetwork(nn.Module):
     """Z_tau(s, a): the quantile functions of the returns of all actions at once.
 
-    Args:
-        encoder: encoder of s.
-        num_actions: number of actions.
-        hidden_sizes: widths of the hidden layers of psi.
-        head_sizes: widths of the hidden layers of f; may be empty.
-        cosines: number of cosines that embed tau.
-        acting_fractions: number of quantile fractions to choose an action by.
-        risk_level: upper bound of these fractions, above 0 to 1.
+    The arguments are an encoder of s, the number of actions, and settings of `IQN`.
     """
 
     acting_midpoints: Tensor
@@ -175,6 +168,5 @@ class QuantileNetwork(nn.Module):
 
         The whole batch shares one draw, because embedding the fractions is most of the cost.
         """
-        return draw_fractions(
-            (self.acting_fractions,), self.risk_level, self.acting_midpoints.device
-        )
+        device = self.acting_midpoints.device
+        return draw_fractions((self.acting_fractions,), self.risk_level, device)

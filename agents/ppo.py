@@ -15,13 +15,15 @@ from torch import Tensor
 
 from agents import hyperparameters as hp
 from agents.base import OnPolicyAgent
+from agents.modules.encoders import Encoder
 from agents.modules.gae import generalized_advantage
+from agents.modules.networks import EncodedMLP
 from agents.modules.normalization import RewardNormalizer, weighted_moments
 from agents.modules.stochastic_actors import (
     CategoricalActor,
     ClippedNormalActor,
-    OrthogonalNetwork,
     StochasticActor,
+    orthogonal,
 )
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind, action_kind
@@ -71,10 +73,7 @@ class PPO(OnPolicyAgent):
 
     actions: ClassVar[frozenset[ActionKind]] = frozenset({"continuous", "discrete"})
     added_keys = frozenset(
-        {
-            *("log_prob", "value", "value_target", "advantage"),
-            *("explained_variance", "row_weight"),
-        }
+        {"log_prob", "value", "value_target", "advantage", "explained_variance", "row_weight"}
     )
     entropy_weight: Tensor = field(init=False)
 
@@ -111,9 +110,14 @@ class PPO(OnPolicyAgent):
             self.reward_normalizer = RewardNormalizer(self.observation_spec.shape, self.gamma)
         is_discrete = action_kind(self.action_spec) == "discrete"
         outputs = self.action_spec.space.n if is_discrete else self.action_spec.shape[-1]
+
+        def build(encoder: Encoder, outputs: int, output_gain: float) -> EncodedMLP:
+            sizes = self.hidden_sizes
+            network = EncodedMLP(encoder, outputs, sizes, activation=self.activation)
+            return orthogonal(network, output_gain)
+
         # A last layer so small that no action stands out at first.
-        layers = self.hidden_sizes, 0.01, self.activation
-        network = OrthogonalNetwork(actor_encoder, outputs, *layers)
+        network = build(actor_encoder, outputs, output_gain=0.01)
         if is_discrete:
             self.warn_of_unused("log_std_init", where="discrete actions")
             self.actor: StochasticActor = CategoricalActor(network)
@@ -121,7 +125,7 @@ class PPO(OnPolicyAgent):
             log_std = torch.full((outputs,), self.log_std_init)
             self.actor = ClippedNormalActor(network, log_std)
         self.policy = self.build_policy(self.actor)
-        self.critic = OrthogonalNetwork(critic_encoder, 1, self.hidden_sizes, 1.0, self.activation)
+        self.critic = build(critic_encoder, 1, output_gain=1.0)
         self._in_parts = Fitting("the values")
         self.entropy_schedule = self.build_schedule("entropy_coefficient")
         # The schedule determines it from the frames, so checkpoints do not save it.
@@ -286,19 +290,16 @@ class PPO(OnPolicyAgent):
         particular: no future counts there.
         """
         after = rollout.get("next")
-        value = self._by_parts(self._value, rollout)
+        value = self._by_parts(self.critic, rollout)
         if accelerator_of(self.device).reads_stall:
-            return value, self._by_parts(self._value, after)
+            return value, self._by_parts(self.critic, after)
         # The next step begins with the observation after this one, unless a time limit or the end
         # of the rollout came between. The host knows how few these observations are.
         next_value = torch.cat([value[1:], value[-1:]])
         is_last = after.get("truncated").squeeze(-1).clone()
         is_last[-1] = True
-        next_value[is_last] = self._by_parts(self._value, after[is_last])
+        next_value[is_last] = self._by_parts(self.critic, after[is_last])
         return value, next_value
-
-    def _value(self, batch: TensorDictBase) -> Tensor:
-        return self.critic(batch)
 
     def _by_parts(
         self, function: Callable[[TensorDictBase], Tensor], rollout: TensorDictBase

@@ -143,14 +143,8 @@ class DistributionNetwork(nn.Module):
     Dueling streams: Wang et al., "Dueling Network Architectures for Deep Reinforcement Learning",
     arXiv 1511.06581.
 
-    Args:
-        encoder: encoder of s.
-        num_actions: number of actions.
-        hidden_sizes: widths of the hidden layers; the streams share all but the last.
-        values: atoms of the distributions.
-        dueling: use separate streams for the value and the advantages.
-        noise: initial standard deviation of the weights of the streams, see `NoisyLinear`; None for
-            streams without noise.
+    The arguments are an encoder of s, the number of actions, atoms, and settings of `Rainbow`, of
+    which `noise` is None for layers without noise.
     """
 
     def __init__(
@@ -183,12 +177,7 @@ class DistributionNetwork(nn.Module):
             self.head = nn.ModuleDict({"value": stream(atoms), "advantage": self.head})
 
     def forward(self, observation: Observations, noisy: bool = True) -> Tensor:
-        """Return logits `[*B, num_actions, atoms]`; every call draws new noise.
-
-        Args:
-            observation: observations, batch size `[*B]`.
-            noisy: use the noise of noisy layers; if False, their mean weights alone.
-        """
+        """Return logits `[*B, num_actions, atoms]`, by new noise or the mean weights alone."""
         features = self.shared(self.encoder(observation))
         inputs = (features, noisy) if self.is_noisy else (features,)
         if not isinstance(self.head, nn.ModuleDict):

@@ -196,17 +196,10 @@ class TanhNormalActor(EncodedMLP):
 
 
 def sample_tanh_normal(mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw actions from a squashed normal distribution, with their log-probabilities.
+    """Draw actions `[*B, D]` in [-1, 1], with their log-probabilities `[*B, 1]` (appendix C).
 
-    The distributions of TorchRL and PyTorch read values back to the host; this function does not.
-
-    Args:
-        mean: mean before tanh, `[*B, D]`.
-        log_std: log standard deviation before tanh, `[*B, D]`.
-
-    Returns:
-        action `[*B, D]` in [-1, 1] and its log-probability `[*B, 1]`, both with gradient
-        (appendix C).
+    Mean and log standard deviation before tanh are `[*B, D]`; both results have a gradient. The
+    distributions of TorchRL and PyTorch read values back to the host; this function does not.
     """
     noise = torch.randn_like(mean)
     # u = mean + std * noise

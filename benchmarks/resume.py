@@ -57,8 +57,8 @@ TRAINER: dict[str, Any] = {
 }
 
 PARTS = ("weights", "optimizer", "replay", "metrics", "rest")
-# Columns of the metrics that measure time.
-TIMES = ("seconds", "frames_per_second")
+# Beginnings of the columns of the metrics that measure time, or the machine.
+TIMES = ("seconds", "frames_per_second", "system/")
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def _rows(trainer: TorchRLTrainer) -> list[dict[str, str]]:
         return []
     with path.open() as file:
         return [
-            {name: text for name, text in row.items() if text and name not in TIMES}
+            {name: text for name, text in row.items() if text and not name.startswith(TIMES)}
             for row in csv.DictReader(file)
         ]
 

@@ -25,6 +25,7 @@ _LEARNERS: Final = ("agents", "torchrl_gpu/replay", "trainers/training")
 MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "atari.txt": ("envs/gym", "agents/dqn.py", "torchrl_gpu/replay"),
     "collectives.txt": ("agents", "torchrl_gpu/execution", "torchrl_gpu/replay"),
+    "compare.txt": ("trainers/comparing", "torchrl_gpu/intervals.py"),
     "directml.txt": ("agents", "torchrl_gpu/acting", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "execution*.txt": ("agents", "torchrl_gpu/execution"),
     "demonstrations.txt": ("envs/lift_cube", "torchrl_gpu/replay", "torchrl_gpu/datasets"),

@@ -7,15 +7,10 @@ from numpy.typing import NDArray
 
 
 class Examination(NamedTuple):
-    """What an environment says about an arm.
+    """Report and picture of an arm."""
 
-    Attributes:
-        file: path of the robot file.
-        report: lines about limits, contact and reach.
-        picture: RGB image of the arm in its home posture and of positions that it reaches,
-            `[H, W, 3]`, uint8; None for an arm whose description is incomplete.
-    """
-
-    file: str
-    report: str
+    file: str  # path of the robot file
+    report: str  # lines about limits, contact and reach
+    # RGB image `[H, W, 3]` of the arm in its home posture and of positions that it reaches; None if
+    # the description of the arm is incomplete.
     picture: NDArray[np.uint8] | None

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import IO, Final
 
+from torchrl_gpu.errors import WorkerError
+
 # A new process imports its simulator and loads its scene: it may take at least this long.
 START_SECONDS: Final = 60.0
 
 # Processes in a row that die or hang without a finished step: another one would not help.
 MAX_LOSSES: Final = 3
 
-# A process that is to end closes its simulator first; one in a step that nobody waits for may hang.
+# Time for a process to close its simulator; one in the middle of a step may hang.
 SECONDS_TO_END: Final = 10.0
 SECONDS_TO_END_IN_STEP: Final = 2.0
 
@@ -27,13 +29,8 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 class Patience:
     """Time that processes which work at once have left to answer.
 
-    Only time in which this program runs counts: Ctrl-Z stops the processes as well.
-
-    Args:
-        seconds: time for all of them together; None for no limit.
-
-    Attributes:
-        seconds: the same as a number.
+    Only time in which this program runs counts: Ctrl-Z stops the processes as well. `seconds` is
+    the time for all of them together; None, or infinity as the attribute, is no limit.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -64,6 +61,12 @@ class Patience:
                 return False
 
 
+def too_many_losses(lost: str) -> WorkerError:
+    """Return the error of a process that was lost after `MAX_LOSSES` others, with what happened."""
+    count = MAX_LOSSES + 1
+    return WorkerError(f"{lost}, the last of {count} processes in a row that finished no step")
+
+
 def patience_to_start(step_timeout: float | None) -> Patience:
     """Return the time that a new process has for its first answer."""
     return Patience(step_timeout and max(step_timeout, START_SECONDS))
@@ -81,8 +84,7 @@ def parent_of_workers() -> int | None:
 def end_with(parent: int | None) -> None:
     """Let the system kill this process when its parent ends, even if this one is stopped or hangs.
 
-    Args:
-        parent: result of `parent_of_workers` in the parent.
+    `parent` is the result of `parent_of_workers` in the parent.
     """
     if parent is None:
         return

@@ -68,12 +68,8 @@ def random_words(streams: Tensor, shape: Sequence[int]) -> tuple[Tensor, Tensor]
     before the first round and half before the second (the 32-bit finaliser of MurmurHash3).
     Processors and accelerators multiply 32-bit integers several times faster than 64-bit ones.
 
-    Args:
-        streams: states of the generators, int64 `[N]`.
-        shape: shape of the draws of each generator.
-
     Returns:
-        The bits, int32 `[*shape, N]`, and the advanced states.
+        The bits, int32 `[*shape, N]`, and the advanced states of the generators, int64 `[N]`.
     """
     key = _mix(streams)
     low, high = stored(key.to(torch.int32)), stored((key >> 32).to(torch.int32))

@@ -1,5 +1,6 @@
+from collections import Counter
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path
 
 import psutil
 import pytest
@@ -7,10 +8,35 @@ import torch
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.helpers.programs import Start, programs
 from tests.stand_in import missing, stand_in_accelerator
 
-# Folders whose tests share one expensive simulation.
-_TOGETHER = ("tests/envs/lift_cube",)
+# Tests that Genesis serves, which takes long to start and to compile its kernels: in one process.
+_WITH_GENESIS = (
+    *("tests/envs/fanuc/test_genesis.py", "tests/envs/lift_cube/", "tests/trainers/test_robot.py"),
+    "tests/trainers/evaluation/test_every_closing_evaluation.py",
+)
+
+# Seconds of the files that take long; a test of the others takes 0.2 s on average.
+_SECONDS = {
+    "Genesis": 200,
+    "tests/trainers/collecting/test_ray.py": 100,
+    "tests/trainers/test_ranks.py": 80,
+    "tests/trainers/test_signals.py": 70,
+    "tests/test_clusters.py": 60,
+    "tests/trainers/test_launching.py": 50,
+    "tests/trainers/exporting/test_page.py": 50,
+    "tests/torchrl_gpu/test_distributed.py": 40,
+    "tests/trainers/exporting/test_every_export.py": 40,
+    "tests/trainers/exporting/test_program.py": 40,
+    "tests/envs/fanuc/test_worker_pool.py": 40,
+    "tests/trainers/training/test_watchdog.py": 40,
+    "tests/trainers/runs/test_damaged_files.py": 40,
+    "tests/test_every_accelerator.py": 40,
+    "tests/trainers/training/test_resume.py": 30,
+    "tests/test_examples.py": 30,
+    "tests/test_extending.py": 25,
+}
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -19,16 +45,27 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if selects_files else psutil.cpu_count(logical=False) or 1
 
 
+def _scope(nodeid: str) -> str:
+    return "Genesis" if nodeid.startswith(_WITH_GENESIS) else nodeid.partition("::")[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run what takes longest first, so that all processes end at the same time."""
+    counts = Counter(_scope(item.nodeid) for item in items)
+    seconds = {scope: _SECONDS.get(scope, 0.2 * count) for scope, count in counts.items()}
+    items.sort(key=lambda item: -seconds[_scope(item.nodeid)])
+
+
 class _ByFile(LoadScopeScheduling):
-    """Keeps the tests of a file, or of some folders, in one process: they share fixtures."""
+    """Keeps the tests of a file in one process, and those with Genesis: they share fixtures."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file = PurePosixPath(nodeid.partition("::")[0])
-        return str(file.parent if str(file.parent) in _TOGETHER else file)
+        return _scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
-    """Distribute the tests over the processes."""
+    """Distribute the tests over the processes, in the order of their collection."""
+    config.option.loadscopereorder = False
     return _ByFile(config, log)
 
 
@@ -46,3 +83,10 @@ def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         pytest.skip(reason)
     with stand_in_accelerator(getattr(request, "param", None)) as device:
         yield device
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the program, or another function, in a process and session of its own."""
+    with programs(tmp_path) as begin:
+        yield begin

@@ -11,6 +11,7 @@ import pytest
 
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
+from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import runs_of
 from trainers.command_line.help import help_text
 from trainers.command_line.launching import is_of_launcher
@@ -41,8 +42,9 @@ def anchors(page: Path) -> set[str]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the arguments of each call of the program in the fenced bash blocks of a page."""
-    for block in re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+    """Yield the arguments of each call of the program in bash blocks and inline code of a page."""
+    inline = re.findall(r"`(python -m trainers\.run [^`\n]+)`", without_code(text))
+    for block in (*re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE), *inline):
         for line in block.replace("\\\n", " ").splitlines():
             lexer = shlex.shlex(line, posix=True, punctuation_chars="&|;")
             lexer.whitespace_split = True
@@ -118,9 +120,37 @@ def test_every_command_passes_the_checks_of_the_program(
     assert settings.general.mode == typed.get("mode", "train")
 
 
+# Commands that the settings beside those of another library may belong to.
+BASES = [
+    ["agent=sac", "env=gym", "env.name=Pendulum-v1"],
+    ["agent=ppo", "env=gym", "env.name=CartPole-v1"],
+    ["agent=sac", "env=fanuc"],
+]
+
+
+def beside_others() -> list[str]:
+    """Return the settings in the last column of the tables that compare libraries."""
+    page = (REPOSITORY / "docs" / "coming_from.md").read_text()
+    cells = [row.rstrip(" |").rpartition(" | ")[2] for row in page.splitlines() if row[:2] == "| "]
+    codes = [code for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
+    return [code for code in codes if re.match(r"(-m )?[a-z_.]+=[^.]", code)]
+
+
+@pytest.mark.parametrize("typed", beside_others())
+def test_every_setting_beside_those_of_another_library_is_one(typed: str) -> None:
+    reasons = []
+    for base in BASES:
+        arguments = first_run([*base, *typed.split()])
+        try:
+            settings_of(*arguments)
+        except ConfigurationError as error:
+            reasons.append(str(error))
+    assert len(reasons) < len(BASES), reasons
+
+
 def scripts() -> Iterator[Any]:
     """Yield each Python block of the pages with scripts, named after its heading."""
-    for name in ("scripts.md", "interoperability.md"):
+    for name in ("scripts.md", "interoperability.md", "coming_from.md"):
         page = (REPOSITORY / "docs" / name).read_text()
         for section in re.split(r"^##+ ", page, flags=re.MULTILINE):
             for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
@@ -132,6 +162,8 @@ SHORTER = {
     '"trainer.total_frames=20000"': '"experiment=null", "trainer.total_frames=40", '
     '"trainer.random_frames=20", "trainer.evaluation_episodes=2", "evaluation.episodes=2", '
     '"env.num_envs=2", "env.max_episode_steps=5", "device=cpu"',
+    '"trainer.total_frames=10000"': '"experiment=null", "trainer.total_frames=40", '
+    '"trainer.random_frames=20", "evaluation.episodes=2", "device=cpu"',
     "total_frames=200_000": "total_frames=40, random_frames=20, evaluation_episodes=2",
     "total_frames=100_000": "total_frames=40, random_frames=20",
     "total_frames=50_000": "total_frames=40, random_frames=20, evaluation_episodes=2",
@@ -139,6 +171,8 @@ SHORTER = {
     'mode="eval")': 'mode="eval", num_envs=2)',
     "range(10_000)": "range(5)",
     "learn(100_000)": "learn(40)",
+    "learn(10_000)": "learn(40)",
+    "total_frames=2_048": "total_frames=128",
     "num_envs=64": "num_envs=4",
     "num_envs=32": "num_envs=2",
 }

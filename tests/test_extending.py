@@ -1,10 +1,7 @@
 """The worked example of docs/extending.md, followed outside the repository."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,28 +39,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
     assert found is not None
+    monkeypatch.syspath_prepend(home)
     arguments = shlex.split(found[1].replace("\\\n", " "))
-    result = subprocess.run(
-        [sys.executable, "-m", "trainers.run", *arguments, "evaluation.episodes=64"],
-        cwd=home,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{home}{os.pathsep}{REPOSITORY}",
-            "OMP_NUM_THREADS": "1",
-        },
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    success = re.search(r"result +success ([\d.]+)%", result.stdout)
-    assert success is not None, result.stdout
+    assert call(monkeypatch, home, *arguments, "evaluation.episodes=64") == 0
+    said = capsys.readouterr().out
+    success = re.search(r"result +success ([\d.]+)%", said)
+    assert success is not None, said
     assert float(success[1]) > 90.0
     (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
-    monkeypatch.syspath_prepend(home)
     again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64", "trust=my_robots")
     assert call(monkeypatch, home, *again) == 0
 

@@ -36,5 +36,6 @@ if TYPE_CHECKING:
     from torchrl_gpu.replay.episodes import fill as fill
     from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer as PrioritizedReplayBuffer
     from torchrl_gpu.replay.rollout import RolloutBuffer as RolloutBuffer
+    from torchrl_gpu.version import __version__ as __version__
 else:
     __getattr__, __dir__, __all__ = lazy_exports(__name__)

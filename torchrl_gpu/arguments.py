@@ -25,7 +25,6 @@ from typing import (
     get_type_hints,
 )
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BeforeValidator, ConfigDict, InstanceOf, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
@@ -93,11 +92,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
 def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str = "") -> Any:
     """Return `value` converted to the annotated type of the argument `name` of `function`.
 
-    Args:
-        function: function whose annotations are the schema.
-        name: name of the argument.
-        value: value to check.
-        prefix: text before the name in the error message, as in `env.` for `env.num_envs`.
+    A `prefix` stands before the name in the error message, as in `env.` for `env.num_envs`.
 
     Raises:
         ConfigurationError: the value has the wrong type or lies outside its range.
@@ -234,24 +229,15 @@ def _fields_of(annotation: Any) -> list[FieldInfo]:
 
 def _range(field: FieldInfo) -> str:
     """Return the range of a field in words, as in `at least 1`; an empty text without one."""
-    words: dict[str, str] = {}
-    for limit in field.metadata:
-        match limit:
-            case Ge(ge=low):
-                words["at least"] = _number(low)
-            case Gt(gt=low):
-                words["above"] = _number(low)
-            case Le(le=high):
-                words["at most"] = _number(high)
-            case Lt(lt=high):
-                words["below"] = _number(high)
+    words = {
+        side: f"{getattr(limit, name):,}".removesuffix(".0")
+        for limit in field.metadata
+        for name, side in _SIDES.items()
+        if hasattr(limit, name)
+    }
     if words.keys() == {"at least", "at most"}:
         return f"{words['at least']} to {words['at most']}"
     return " and ".join(f"{side} {number}" for side, number in words.items())
-
-
-def _number(value: Any) -> str:
-    return f"{value:,}".removesuffix(".0")
 
 
 def _docstring_arguments(docstring: str) -> dict[str, str]:
@@ -266,10 +252,7 @@ def _docstring_arguments(docstring: str) -> dict[str, str]:
 def suggest(name: str, known: Iterable[str], places: Sequence[str] = ()) -> str:
     """Return the end of an error message on an unknown `name`: the closest known name, or all.
 
-    Args:
-        name: the unknown name.
-        known: the known names.
-        places: names that mean the same, which take precedence.
+    `places` are names that mean the same, which take precedence.
     """
     if places:
         return f"; did you mean {' or '.join(places)}?"
@@ -285,6 +268,8 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 # Values of Python as they are typed in settings.
 AS_TYPED = {"None": "null", "True": "true", "False": "false"}
+
+_SIDES = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}  # of a range
 
 _PLAIN_VALUES = (bool, int, float, str, Path)
 

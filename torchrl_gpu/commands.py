@@ -1,6 +1,7 @@
 """Commands that are functions: arguments in the `name=value` form of the main program."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,19 +13,18 @@ from torchrl_gpu.errors import INTERRUPTED, REFUSED, ConfigurationError
 def call_with_arguments(
     function: Callable[..., int], arguments: Sequence[str] | None = None
 ) -> int:
-    """Call a function with the arguments of the command line, and return the exit code.
+    """Call a function with `name=value` arguments, by default those of this process.
 
-    Args:
-        function: function to call; its signature is the schema of the arguments, its docstring
-            the text of `--help`, and its result the exit code.
-        arguments: arguments as typed; None for those of this process.
+    The signature of the function is the schema of the arguments, and its docstring the text of
+    `--help`.
 
     Returns:
-        The result of the function; 2 after a one-line error about an argument; 130 after Ctrl-C.
+        Exit code: the result of the function, 2 after a one-line error about an argument, or 130
+        after Ctrl-C.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
-        print(inspect.getdoc(function))
+        print(_help(function))
         return 0
     try:
         return function(**read_arguments(function, arguments))
@@ -35,6 +35,12 @@ def call_with_arguments(
         return INTERRUPTED
 
 
+def _help(function: Callable[..., int]) -> str:
+    """Return the docstring of a function as far as it is about its arguments."""
+    text, *_ = re.split(r"\n\n(?:Returns|Raises):", inspect.getdoc(function) or "")
+    return text.replace("\nArgs:", "\nSettings:")
+
+
 def asks_for_help(arguments: Sequence[str]) -> bool:
     """Return whether the arguments of a command ask for its help text."""
     return not {"-h", "--help"}.isdisjoint(arguments)
@@ -42,10 +48,6 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
-
-    Args:
-        function: function whose signature is the schema.
-        arguments: arguments as typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.

@@ -48,10 +48,8 @@ def backend_of(device: torch.device) -> str:
 class DistributedProcesses(Processes):
     """Processes of a group of `torch.distributed`, see `joined`.
 
-    Every method raises `ProcessLostError` if another process has ended.
-
-    Args:
-        hosts: group that exchanges tensors on the host.
+    `hosts` is the group that exchanges tensors on the host. Every method raises `ProcessLostError`
+    if another process has ended.
     """
 
     def __init__(self, hosts: Group) -> None:

@@ -12,11 +12,9 @@ class ConfigurationError(ValueError):
     """A setting, file or device given by the user cannot be used.
 
     The message is one line that names the invalid input and the valid alternatives. Entry points
-    print it and exit with a nonzero code; it is raised before anything is built or written.
-
-    Args:
-        message: the message; it is shown without line breaks and control characters, and without
-            its middle where it exceeds 1,000 characters.
+    print it and exit with a nonzero code; it is raised before anything is built or written. It is
+    shown without line breaks and control characters, and without its middle where it exceeds 1,000
+    characters.
     """
 
     def __init__(self, message: object) -> None:

@@ -15,9 +15,6 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     The packages of this library can therefore be imported without torch, which the worker processes
     of simulators rely on. The names are those that the package imports for type checkers, in the
     form `from module import name as name` under `if TYPE_CHECKING`.
-
-    Args:
-        package: name of the package.
     """
     spec: Any = sys.modules[package].__spec__
     modules = {

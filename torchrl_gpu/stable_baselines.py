@@ -84,7 +84,7 @@ class StableBaselinesEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Refuse: the environments of a batch have no methods of their own.
+        """Refuse: one environment of a batch has no methods.
 
         Raises:
             NotImplementedError: always.

@@ -1,5 +1,6 @@
-"""Tables as text."""
+"""Tables and durations as text."""
 
+import itertools
 from collections.abc import Sequence
 
 
@@ -20,3 +21,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
         ).rstrip()
         for line in lines
     )
+
+
+def human_time(seconds: float) -> str:
+    """Return a readable duration: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
+    whole = round(seconds)
+    units = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")]
+    for (size, unit), (part_size, part) in itertools.pairwise(units):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part_size:02d} {part}"
+    return f"{whole} s"

@@ -15,10 +15,8 @@ NOTHING: Final = nullcontext()
 class Timers:
     """Timers of a training: `with timers("update"): ...` encloses a part; no part contains another.
 
-    `Profile` and `Trace` override the methods. This class itself measures nothing.
-
-    Args:
-        *timers: timers that measure together; the first one is the outermost.
+    `Profile` and `Trace` override the methods. This class itself measures nothing; given other
+    timers, it lets them measure together, the first one outermost.
     """
 
     def __init__(self, *timers: Timers) -> None:

@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 
 # Commands beside training and its modes: function of each, from its arguments to the exit code.
 _COMMANDS = {
+    "compare": "trainers.comparing.command:compare",
     "doctor": "torchrl_gpu.doctor.__main__:main",
     "import-sb3": "trainers.import_sb3:main",
     "replay": "trainers.runs.replays:main",
+    "report": "trainers.comparing.command:report",
     "robot": "trainers.robot:main",
 }
 

@@ -14,15 +14,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RandomShift:
-    """Shifts every image of a batch by its own random distance.
+    """Shifts every image of a batch by its own random distance."""
 
-    Attributes:
-        keys: keys of the images among the observations.
-        pixels: longest shift along height and along width, in pixels.
-    """
-
-    keys: Sequence[NestedKey]
-    pixels: int
+    keys: Sequence[NestedKey]  # of the images among the observations
+    pixels: int  # longest shift along height and along width
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the transitions `[B]` with shifted images; the given batch stays unchanged."""
@@ -36,11 +31,9 @@ class RandomShift:
 
 
 def shift_randomly(images: Tensor, pixels: int) -> Tensor:
-    """Return the images, each shifted by its own random distance; border pixels fill the gaps.
+    """Return images `[B, C, H, W]` of any dtype, each shifted by its own random distance.
 
-    Args:
-        images: `[B, C, H, W]` of any dtype.
-        pixels: longest shift along height and along width, in pixels.
+    Border pixels fill the gaps. The longest shift along height and along width is `pixels`.
     """
     count, channels, height, width = images.shape
     down, right = torch.randint(0, 2 * pixels + 1, (2, count), device=images.device)

@@ -15,13 +15,9 @@ from torchrl_gpu.errors import ConfigurationError
 class CategoricalValues(nn.Module):
     """The atoms of return distributions, and operations on these distributions.
 
-    Args:
-        value_min: lowest atom, in units of reward.
-        value_max: highest atom, in units of reward, above `value_min`.
-        atoms: number of atoms, evenly spaced, at least 2.
-
     Attributes:
-        atoms: possible returns, float32 `[atoms]`, from `value_min` to `value_max`.
+        atoms: possible returns, float32 `[atoms]`, at least 2, evenly spaced from `value_min` to
+            `value_max`, in units of reward.
 
     Raises:
         ConfigurationError: `value_max` is not above `value_min`.
@@ -53,8 +49,8 @@ class CategoricalValues(nn.Module):
             discount: gamma^n, and 0 after a termination, shaped as `reward`.
 
         Returns:
-            Probabilities `[*B, atoms]`, float32; the lowest and the highest atom also hold all
-            probability beyond them.
+            Probabilities `[*B, atoms]`, float32; the first and the last hold all probability beyond
+            them.
         """
         probabilities = probabilities.to(torch.float32)
         # Tz_j = clip(r + gamma z_j),  b_j = (Tz_j - z_min) / dz                  (algorithm 1)
@@ -74,11 +70,8 @@ def divergence(target: Tensor, logits: Tensor) -> Tensor:
     """Return the divergences D_KL(target || softmax(logits)), `[*B]`.
 
     The gradient equals that of the cross-entropy. Unlike the cross-entropy, the divergence of equal
-    distributions is 0.
-
-    Args:
-        target: probabilities of the target distributions, `[*B, atoms]` or `[B, atoms]`.
-        logits: logits of the predicted distributions, `[*B, atoms]`.
+    distributions is 0. The target probabilities are `[*B, atoms]` or `[B, atoms]`, the logits
+    `[*B, atoms]`.
     """
     log_target = target.clamp(min=torch.finfo(target.dtype).tiny).log()
     log_probabilities = logits.to(torch.float32).log_softmax(dim=-1)

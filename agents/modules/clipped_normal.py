@@ -27,17 +27,12 @@ def draw(mean: Tensor, log_std: Tensor) -> Tensor:
 
 
 def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """Return the log-likelihood of clipped actions, finite with finite gradients everywhere.
+    """Return the log-likelihood `[*B, 1]` of clipped actions, with finite gradients everywhere.
 
-    Args:
-        action: `[*B, D]` in [-1, 1].
-        mean: `[*B, D]`, before clipping.
-        log_std: broadcastable to `[*B, D]`, before clipping.
-
-    Returns:
-        `[*B, 1]`: the sum over the dimensions of log N(a; mean, std) between the bounds,
-        log Phi((-1 - mean) / std) at the lower and log(1 - Phi((1 - mean) / std)) at the upper
-        bound (eq. 8).
+    It is the sum over the dimensions of log N(a; mean, std) between the bounds, log
+    Phi((-1 - mean) / std) at the lower and log(1 - Phi((1 - mean) / std)) at the upper bound (eq.
+    8). Actions `[*B, D]` are in [-1, 1]; mean `[*B, D]` and log_std, broadcastable to it, are those
+    before clipping.
     """
     at_bound = action.abs() >= _BOUND
     reached = torch.where(at_bound, action.sign(), action)

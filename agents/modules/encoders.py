@@ -52,13 +52,9 @@ class Encoder(nn.Module, ABC):
 
 
 class Features(NamedTuple):
-    """Observations that an encoder has encoded already, for all networks that share it.
+    """Observations that an encoder has encoded already, for all networks that share it."""
 
-    Attributes:
-        values: features `[*B, width]`, float32.
-    """
-
-    values: Tensor
+    values: Tensor  # features `[*B, width]`, float32
 
 
 # Observations by key, or their features.
@@ -91,21 +87,14 @@ class EncoderFactory(CheckedFields, ABC):
 
     @abstractmethod
     def build(self, observation_spec: Composite) -> Encoder:
-        """Return a new encoder.
-
-        Args:
-            observation_spec: spec of the observations, batch size `[num_envs]`.
+        """Return a new encoder of observations, batch size `[num_envs]`.
 
         Raises:
             ConfigurationError: an observation has a shape or dtype without an encoder.
         """
 
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
-        """Return the random augmentation of the batches to learn from; None for none.
-
-        Args:
-            observation_spec: spec of the observations, batch size `[num_envs]`.
-        """
+        """Return the random augmentation of the batches to learn from; None for none."""
         return None
 
 
@@ -266,12 +255,8 @@ class VectorEncoder(nn.Sequential):
 class SetEncoder(nn.Module):
     """Encodes a set of elements, nearest or most important first, by one layer shared by all.
 
-    Elements that the mask excludes are encoded as zeros.
-
-    Args:
-        elements: maximum number of elements (K).
-        inputs: number of values per element (F).
-        features: width of the layer.
+    Elements that the mask excludes are encoded as zeros. A set has at most K `elements` of F
+    `inputs`.
     """
 
     observes = "sets"

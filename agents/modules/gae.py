@@ -40,28 +40,18 @@ def generalized_advantage(
 
 
 def linear_recurrence(increment: Tensor, coefficient: Tensor) -> Tensor:
-    """Solve y_t = increment_t + coefficient_t y_{t+1} with y_T = 0, for all t at once.
+    """Return y_t = increment_t + coefficient_t y_{t+1} with y_T = 0, for all t at once.
 
     Each pass doubles the number of terms that every y_t sums (Hillis and Steele, "Data Parallel
-    Algorithms", 1986), so T time steps take log2(T) passes over the data.
-
-    Args:
-        increment: increments `[T, *B]`.
-        coefficient: coefficients `[T, *B]`.
-
-    Returns:
-        y, `[T, *B]`.
+    Algorithms", 1986), so T time steps take log2(T) passes over the data. Increments, coefficients
+    and y are `[T, *B]`.
     """
     reach, steps = 1, increment.shape[0]
     while reach < steps:
         near, far = slice(None, -reach), slice(reach, None)
         # y_t + c_t y_{t+reach};  terms beyond the end are 0
-        increment = torch.cat(
-            [
-                torch.addcmul(increment[near], coefficient[near], increment[far]),
-                increment[-reach:],
-            ]
-        )
+        summed = torch.addcmul(increment[near], coefficient[near], increment[far])
+        increment = torch.cat([summed, increment[-reach:]])
         coefficient = torch.cat([coefficient[near] * coefficient[far], coefficient[-reach:]])
         reach *= 2
     return increment

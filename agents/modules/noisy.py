@@ -17,13 +17,9 @@ from torchrl_gpu.execution.products import Linear
 class NoisyLinear(Linear):
     """A linear layer with factorized Gaussian noise on weights and biases.
 
-    `weight` and `bias`, the means, are initialized as in `nn.Linear`. Every call draws new noise,
-    which the whole batch shares. TorchRL's exploration type has no effect.
-
-    Args:
-        inputs: width of the input.
-        outputs: width of the output.
-        sigma: initial standard deviation of the weights (sigma_0), in units of 1 / sqrt(inputs).
+    `weight` and `bias`, the means, are initialized as in `nn.Linear`; `sigma` (sigma_0) is the
+    initial standard deviation of the weights in units of 1 / sqrt(inputs). Every call draws new
+    noise, which the whole batch shares. TorchRL's exploration type has no effect.
     """
 
     def __init__(self, inputs: int, outputs: int, sigma: float = 0.5) -> None:
@@ -40,9 +36,8 @@ class NoisyLinear(Linear):
         # epsilon_ij = f(epsilon_i) f(epsilon_j),  epsilon_j = f(epsilon_j)            (eq. 10, 11)
         # f(x) = sgn(x) sqrt(|x|)
         draw = torch.randn(self.in_features + self.out_features, device=inputs.device)
-        noise_in, noise_out = (draw.sign() * draw.abs().sqrt()).split(
-            (self.in_features, self.out_features)
-        )
+        noise = draw.sign() * draw.abs().sqrt()
+        noise_in, noise_out = noise.split((self.in_features, self.out_features))
         # y = (mu_w + sigma_w * epsilon_w) x + mu_b + sigma_b * epsilon_b              (eq. 9)
         weight = torch.addcmul(self.weight, self.weight_sigma, torch.outer(noise_out, noise_in))
         bias = torch.addcmul(self.bias, self.bias_sigma, noise_out)

@@ -16,15 +16,9 @@ _EPSILON = 1e-8
 
 
 class Moments(NamedTuple):
-    """Moments of rows.
+    """Moments of rows `[D]`; mean and variance are 0 without a row."""
 
-    Attributes:
-        number: sum of the weights of the rows; a tensor `[]` if they have weights.
-        mean: mean `[D]`; 0 without a row.
-        variance: variance `[D]`; 0 without a row.
-    """
-
-    number: Tensor | int
+    number: Tensor | int  # sum of the weights of the rows, `[]`, if they have weights
     mean: Tensor
     variance: Tensor
 
@@ -39,7 +33,7 @@ def weighted_moments(
     Args:
         values: values `[*B, D]`.
         weight: weight of each row `[*B, 1]`, 0 excludes a row; None weighs all rows equally.
-        processes: processes that all pass a weight, or all pass None and as many rows.
+        processes: processes that all pass a weight, or all None and the same number of rows.
     """
     number = values.shape[:-1].numel() if weight is None else weight.sum()
 
@@ -102,9 +96,6 @@ class ObservationNormalizer(nn.Module):
     """Normalizes each component of vector observations to mean 0 and variance 1, within [-10, 10].
 
     Pixels and sets pass unchanged, because their encoders scale them.
-
-    Args:
-        observation_spec: spec of the observations, batch size `[num_envs]`.
     """
 
     def __init__(self, observation_spec: Composite) -> None:
@@ -140,11 +131,7 @@ class RewardNormalizer(nn.Module):
     """Divides rewards by the running standard deviation of the discounted return, and clips them.
 
     Source: Engstrom et al., "Implementation Matters in Deep Policy Gradients", arXiv 2005.12729,
-    algorithm 1.
-
-    Args:
-        batch_size: batch size of the environment, `[num_envs]`.
-        gamma: discount factor per environment step, 0 to 1.
+    algorithm 1. `batch_size` is that of the environment, `[num_envs]`.
     """
 
     discounted: Tensor

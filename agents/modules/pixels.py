@@ -14,33 +14,20 @@ Convolutions = Literal["strided", "nature", "impala", "drqv2"]
 
 
 class Style(NamedTuple):
-    """One way to encode pixels.
+    """One way to encode pixels."""
 
-    Attributes:
-        channels: default output channels of each convolution or residual block.
-        features: default width of the linear layer behind the convolutions.
-        convolve: builds the convolutions, from input and output channels.
-        layer_norm: whether layer normalization follows the linear layer.
-        activation: last layer.
-        channels_last: whether devices that prefer the layout get images with the channels last.
-    """
-
-    channels: tuple[int, ...]
-    features: int
-    convolve: Callable[[int, Sequence[int]], list[nn.Module]]
-    layer_norm: bool
-    activation: type[nn.Module] = nn.ReLU
-    channels_last: bool = False
+    channels: tuple[int, ...]  # default output channels of each convolution or residual block
+    features: int  # default width of the linear layer behind the convolutions
+    convolve: Callable[[int, Sequence[int]], list[nn.Module]]  # from input and output channels
+    layer_norm: bool  # behind the linear layer
+    activation: type[nn.Module] = nn.ReLU  # the last layer
+    channels_last: bool = False  # in the layout of images, on devices that prefer it
 
 
 class PixelEncoder(nn.Module):
-    """Encodes pixels by convolutions and a linear layer.
+    """Encodes pixels of shape C, H, W by convolutions of a style and a linear layer.
 
-    Args:
-        shape: shape of an image, C, H, W.
-        style: key of the network in `STYLES`.
-        channels: output channels of each convolution or block; None for the default of the style.
-        features: width of the linear layer; None for the default of the style.
+    Without numbers of output channels, or a width of the linear layer, those of the style apply.
 
     Raises:
         ConfigurationError: the images are too small for the convolutions.

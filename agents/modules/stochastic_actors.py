@@ -2,47 +2,28 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 
 from torch import Tensor, nn
 
 from agents.modules import categorical, clipped_normal
-from agents.modules.encoders import Encodable, Encoder
-from agents.modules.networks import Activation, EncodedMLP
+from agents.modules.encoders import Encodable
+from agents.modules.networks import EncodedMLP
 from torchrl_gpu.acting.policy import Observations
 
 
-class OrthogonalNetwork(EncodedMLP):
-    """An `EncodedMLP` with orthogonal weights and biases of 0, and one more argument.
-
-    Args:
-        output_gain: gain of the weights of the last layer; the other layers have gain sqrt(2).
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        outputs: int,
-        hidden_sizes: Sequence[int],
-        output_gain: float,
-        activation: Activation,
-    ) -> None:
-        super().__init__(encoder, outputs, hidden_sizes, activation=activation)
-        for layer in self.network:
-            if isinstance(layer, nn.Linear):
-                gain = output_gain if layer is self.network[-1] else math.sqrt(2.0)
-                nn.init.orthogonal_(layer.weight, gain)
-                nn.init.zeros_(layer.bias)
+def orthogonal(network: EncodedMLP, output_gain: float) -> EncodedMLP:
+    """Give a network orthogonal weights, of gain sqrt(2) before the last layer, and biases of 0."""
+    *_, last = layers = [layer for layer in network.network if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, output_gain if layer is last else math.sqrt(2.0))
+        nn.init.zeros_(layer.bias)
+    return network
 
 
 class StochasticActor(nn.Module, ABC):
-    """Maps observations to a distribution over actions.
+    """Maps observations to a distribution over actions, whose parameters a network outputs."""
 
-    Args:
-        network: network that outputs the parameters of the distribution.
-    """
-
-    def __init__(self, network: OrthogonalNetwork) -> None:
+    def __init__(self, network: EncodedMLP) -> None:
         super().__init__()
         self.network = network
 
@@ -58,14 +39,11 @@ class StochasticActor(nn.Module, ABC):
 class ClippedNormalActor(StochasticActor):
     """Continuous actions `[*B, action_dim]` in [-1, 1] from a clipped normal distribution.
 
-    The network outputs the mean. The log standard deviation is a separate parameter, the same for
-    all observations.
-
-    Args:
-        log_std: initial log standard deviation `[action_dim]`.
+    The network outputs the mean. The log standard deviation `[action_dim]` is a separate parameter,
+    the same for all observations.
     """
 
-    def __init__(self, network: OrthogonalNetwork, log_std: Tensor) -> None:
+    def __init__(self, network: EncodedMLP, log_std: Tensor) -> None:
         super().__init__(network)
         self.log_std = nn.Parameter(log_std)
 

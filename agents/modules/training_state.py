@@ -1,7 +1,9 @@
-"""Functions that save, load and move the networks and optimizers of an agent."""
+"""The state of training: networks and optimizers of an agent, saved, loaded and moved together."""
+
+from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +16,81 @@ from torchrl_gpu.errors import ConfigurationError
 
 POLICY = "policy."
 _MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # of Adam
+
+
+class Resumable(nn.Module):
+    """A module with optimizers, whose training can be saved, resumed and moved to a device.
+
+    Attributes:
+        optimizer: optimizer of all trainable parameters.
+        device: device of the parameters.
+    """
+
+    optimizer: Optimizer
+    device: torch.device
+
+    def optimizers(self) -> dict[str, Optimizer]:
+        """Return the optimizers by name: each of them steps at every update and is saved.
+
+        Override this method in an agent that has more optimizers than `optimizer`.
+        """
+        return {"adam": self.optimizer}
+
+    def training_state(self) -> dict[str, Any]:
+        """Return the state of training: networks, target networks, schedules and optimizers.
+
+        An override adds entries whose names, types and shapes stay the same during training.
+        """
+        return {
+            "networks": networks_state(self),
+            "optimizers": {name: o.state_dict() for name, o in self.optimizers().items()},
+        }
+
+    def check_training_state(self, state: Any) -> None:
+        """Compare a state with that of this agent, by names, shapes and dtypes; load nothing.
+
+        Raises:
+            ConfigurationError: the state belongs to different networks, optimizers or settings, or
+                holds NaN or infinity.
+        """
+        own = self.training_state()
+        apart = {"networks": None, "optimizers": None}  # they may lack names, or moments
+        check_like(state, {**own, **apart}, "the saved agent")
+        _check_networks(self, state["networks"])
+        optimizers = self.optimizers()
+        check_like(state["optimizers"], dict.fromkeys(optimizers), "the saved optimizers")
+        for name, optimizer in optimizers.items():
+            _check_optimizer(optimizer, state["optimizers"][name])
+
+    def load_training_state(self, state: dict[str, Any]) -> None:
+        """Resume from a state that `training_state` returned on any device.
+
+        The optimizers keep the hyperparameters of this agent. The saved learning rate, which may
+        have changed during training, is restored unless this agent was built with another initial
+        rate.
+
+        Raises:
+            ConfigurationError: as for `check_training_state`.
+        """
+        self.check_training_state(state)
+        load_networks(self, state["networks"])
+        for name, optimizer in self.optimizers().items():
+            _load_optimizer(optimizer, state["optimizers"][name])
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Resumable:
+        """Move parameters and optimizers together: `to`, `cuda` and `cpu` all call this method."""
+        before = dict(self.named_parameters())
+        super()._apply(fn, recurse)
+        after = dict(self.named_parameters())
+        moved = {parameter: after[name] for name, parameter in before.items()}
+        try:
+            optimizers = self.optimizers()
+        except AttributeError:  # A constructor moves the agent before it builds an optimizer.
+            optimizers = {}
+        for optimizer in optimizers.values():
+            _place_optimizer(optimizer, moved)
+        self.device = next((p.device for p in after.values()), self.device)
+        return self
 
 
 def networks_state(networks: nn.Module) -> dict[str, Tensor]:
@@ -44,20 +121,13 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Load a state that `networks_state` or `state_dict()` returned.
 
     Raises:
-        ConfigurationError: as for `check_networks`.
-    """
-    networks.load_state_dict(check_networks(networks, state))
-
-
-def check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
-    """Refuse a state of other networks, or with NaN or infinity; nothing is loaded.
-
-    Returns:
-        The state, under all names of each tensor.
-
-    Raises:
         ConfigurationError: a name, shape or dtype differs, or a number is NaN or infinite.
     """
+    networks.load_state_dict(_check_networks(networks, state))
+
+
+def _check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
+    """Refuse what `load_networks` cannot load, and return it under all names of each tensor."""
     own = networks.state_dict(keep_vars=True)
     kept = _kept_names(own)
     if not isinstance(state, Mapping):
@@ -72,20 +142,8 @@ def check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
     return whole
 
 
-def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
-    """Load the moments of an optimizer and keep its own settings.
-
-    The saved learning rate, which may have changed during training, is loaded if the optimizer was
-    built with the same initial rate as the saved one.
-
-    Args:
-        optimizer: optimizer of the same parameters in the same order and groups.
-        saved: `state_dict()` of the saved optimizer, from any device.
-
-    Raises:
-        ConfigurationError: as for `check_optimizer`.
-    """
-    check_optimizer(optimizer, saved)
+def _load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Load moments, and the learning rates if both optimizers began with the same rate."""
     _load_moments(optimizer, saved["state"])
     for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         if math.isclose(initial_rate(group), initial_rate(before), rel_tol=1e-6):
@@ -93,14 +151,10 @@ def load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
             group["lr"] = rate.fill_(saved_rate) if isinstance(rate, Tensor) else saved_rate
 
 
-def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
-    """Refuse the state of an optimizer of other parameters; nothing is loaded.
+def _check_optimizer(optimizer: Optimizer, saved: Any) -> None:
+    """Refuse the state of an optimizer of other parameters, or with NaN or infinity.
 
     A fused step with moments of another shape or dtype would corrupt the memory.
-
-    Raises:
-        ConfigurationError: the groups differ, a moment does not fit its parameter, or a number is
-            NaN or infinite.
     """
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     check_like(saved, {"state": None, "param_groups": None}, "the saved optimizer")
@@ -131,13 +185,8 @@ def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
                 )
 
 
-def place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parameter]) -> None:
-    """Let an optimizer follow its parameters to another device.
-
-    Args:
-        optimizer: optimizer of the parameters before the move.
-        moved: the replacement of each parameter before the move, often the same object.
-    """
+def _place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Parameter]) -> None:
+    """Let an optimizer follow its parameters, which `moved` maps to those on another device."""
     state = optimizer.state_dict()["state"]
     for group in optimizer.param_groups:
         group["params"] = [moved.get(parameter, parameter) for parameter in group["params"]]

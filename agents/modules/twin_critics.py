@@ -17,9 +17,8 @@ Twins = Literal["minimum", "average"]
 class TwinValues(nn.Module):
     """Twin critics that output values Q_i(s, a).
 
-    Args:
-        twins: `minimum`: actor and targets use the lower value; `average`: the actor uses the mean
-            of both values, and each critic learns from the target of its own target network.
+    With `minimum`, actor and targets use the lower value. With `average`, the actor uses the mean
+    of both values, and each critic learns from the target of its own target network.
 
     Attributes:
         outputs: number of outputs of each critic.
@@ -57,12 +56,7 @@ class TwinValues(nn.Module):
         return reward + discount * (next_value + bonus)
 
     def loss(self, outputs: Tensor, target: Tensor) -> Tensor:
-        """Return the sum `[]` over the critics of their mean losses.
-
-        Args:
-            outputs: outputs of the critics, `[2, B, outputs]`.
-            target: return value of `target`.
-        """
+        """Return the sum `[]` of the critics' mean losses, for their outputs `[2, B, outputs]`."""
         # J = sum_i E[(Q_i(s, a) - y)^2]
         return 2.0 * F.mse_loss(outputs, target.expand_as(outputs))
 
@@ -70,13 +64,10 @@ class TwinValues(nn.Module):
 class TwinDistributions(TwinValues):
     """Twin critics that output logits of the distribution of the return over fixed atoms (C51).
 
+    With `minimum`, the targets use the distribution of the critic that has the lower mean.
+
     Source: C51, see `CategoricalValues`; with a continuous actor and twin critics: FastTD3, Seo et
     al., arXiv 2505.22642.
-
-    Args:
-        twins: see `TwinValues`; with `minimum`, the targets use the distribution of the critic
-            that has the lower mean.
-        categories: atoms of the distributions.
     """
 
     def __init__(self, twins: Twins, categories: CategoricalValues) -> None:

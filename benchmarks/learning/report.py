@@ -2,17 +2,21 @@
 
     python -m benchmarks.learning.report
 
-writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/results/learning/`.
+writes `docs/results/learning.md` and `docs/results/learning.png` from `docs/results/learning/`, and
+in that folder the picture of each task, and of `marinenav` from
+`docs/results/marinenav_learning.txt`.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.learning.results import Result, Series, read_results
+from benchmarks.learning.results import Point, Result, Run, Series, read_results
 from benchmarks.learning.tasks import GATES, TASKS, Task
 from benchmarks.report import picture, require
 from torchrl_gpu.commands import call_with_arguments
@@ -31,7 +35,7 @@ HEADER = (
 
 
 def render(*, results: Path = RESULTS) -> int:
-    """Render the table and the picture of all results in a folder, beside the folder.
+    """Render the table and the picture of all results beside their folder, pictures of each in it.
 
     Args:
         results: folder of the JSON files (docs/results/learning).
@@ -46,9 +50,39 @@ def render(*, results: Path = RESULTS) -> int:
         raise ConfigurationError(f"{results} holds no results: python -m benchmarks.learning ...")
     table, curves = results.with_suffix(".md"), results.with_suffix(".png")
     draw(found, curves)
+    for task in dict.fromkeys(result.task for result in found):
+        draw([result for result in found if result.task == task], results / f"{task}.png")
+    seas = results.with_name("marinenav_learning.txt")
+    if seas.is_file():
+        draw(read_seas(seas), results / "marinenav.png")
     table.write_text(markdown(found, curves), encoding="utf-8")
     print(f"table: {table}\ncurves: {curves}")
     return 0
+
+
+def read_seas(path: Path) -> list[Result]:
+    """Return the runs in fp32 of an output of `benchmarks.precision_learning task=marinenav`.
+
+    Each of its lines that is a JSON object has the success in percent by number of frames.
+    """
+    runs: dict[str, list[Run]] = defaultdict(list)
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("{"):
+            continue
+        for name, by_precision in json.loads(line).items():
+            for run in by_precision.get("fp32", ()):
+                curve = [
+                    Point(int(frames.replace(",", "")), 0.0, score / 100)
+                    for frames, score in run.items()
+                    if frames[0].isdigit()
+                ]
+                own = runs[name.removesuffix("_marinenav")]
+                score, seconds = run["best checkpoint"] / 100, 60 * run["minutes"]
+                own.append(Run(len(own), score, curve[-1].frames, seconds, curve))
+    return [
+        Result(agent, "marinenav", "success", own[0].frames, None, Series(agent, "", "", "", own))
+        for agent, own in runs.items()
+    ]
 
 
 def row(result: Result) -> list[str]:
@@ -152,7 +186,7 @@ def _draw_task(panel: Axes, results: Sequence[Result]) -> None:
     for target in {result.target for result in results if result.target is not None}:
         panel.axhline(target, color="grey", linewidth=0.8, linestyle=":")
     panel.set(
-        title=TASKS[results[0].task].title,
+        title=TASKS[task].title if (task := results[0].task) in TASKS else task,
         xlabel="environment steps, thousands",
         ylabel="success" if results[0].measure == "success" else "mean return",
         xlim=(0, None),

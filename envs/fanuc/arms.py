@@ -22,35 +22,25 @@ class Arms(ABC):
 
     Each step and each placement makes new tensors for `state`, `observation` and `distance`; those
     of earlier steps can be kept.
-
-    Attributes:
-        device: device of the simulator and of all tensors.
-        state: joint angles [rad] and speeds [rad/s], `[B, 2, N]`, in the simulator's precision.
-        target: target positions relative to joint 1 in the base frame, `[B, 3]`, float32, metres.
-        observation: observations, `[B, 4 N + 12]`, float32, see `ArmEncoder`.
-        distance: distances from tool to target, `[B, 1]`, float32, metres.
-        steps: number of steps since each arm was placed, int64 `[B, 1]`.
-        held: number of last steps in which each arm was near and slow as the goal demands, int64
-            `[B, 1]`.
-        goal: conditions of success.
-        terms: terms of the rewards of the last step by name, see `Judgement`.
     """
 
-    device: torch.device
-    state: Tensor
-    target: Tensor
-    observation: Tensor
-    distance: Tensor
-    steps: Tensor
-    held: Tensor
+    device: torch.device  # of the simulator and of all tensors
+    state: Tensor  # joint angles [rad], speeds [rad/s], `[B, 2, N]`, in the simulator's precision
+    target: Tensor  # relative to joint 1 in the base frame, `[B, 3]`, float32, metres
+    observation: Tensor  # `[B, 4 N + 12]`, float32, see `ArmEncoder`
+    distance: Tensor  # from tool to target, `[B, 1]`, float32, metres
+    steps: Tensor  # since each arm was placed, int64 `[B, 1]`
+    held: Tensor  # number of last steps that were near and slow as the goal demands, int64 `[B, 1]`
     goal: Goal
-    terms: Mapping[str, Any] = MappingProxyType({})
+    terms: Mapping[str, Any] = MappingProxyType({})  # of the last rewards, see `Judgement`
     _geometry: ArmGeometry
     _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 
-    @abstractmethod
-    def begin_step(self, action: Tensor) -> None:
-        """Start a step without waiting; the next `step` with the same tensor returns its result."""
+    def begin_step(self, action: Tensor) -> None:  # noqa: B027
+        """Start a step without waiting; the next `step` with the same tensor returns its result.
+
+        Does nothing where `step` simulates.
+        """
 
     @abstractmethod
     def step(self, action: Tensor, max_steps: int) -> Judgement:
@@ -74,12 +64,10 @@ class Arms(ABC):
         return unrest
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
-        """Set some arms to a posture at rest with a new target, without waiting for the simulator.
+        """Set the arms of a mask, bool `[B, 1]`, to postures at rest with new targets.
 
-        Args:
-            mask: which arms to place, bool `[B, 1]`.
-            angles: joint angles `[B, N]`, float32, rad.
-            target: target positions relative to joint 1 in the base frame, `[B, 3]`, metres.
+        Does not wait for the simulator. Joint angles are `[B, N]`, float32, rad; targets are
+        relative to joint 1 in the base frame, `[B, 3]`, metres.
         """
         start = torch.stack((angles, torch.zeros_like(angles)), 1).to(self.state.dtype)
         self.state = torch.where(mask.unsqueeze(2), start, self.state)
@@ -88,7 +76,7 @@ class Arms(ABC):
         self._write(mask.squeeze(1))
 
     def aim(self, mask: Tensor, target: Tensor) -> None:
-        """Give some arms another target; the arguments are those of `place`."""
+        """Give some arms other targets; the arguments are those of `place`."""
         self._retarget(mask, target)
         self._show_targets(mask.squeeze(1))
 
@@ -105,17 +93,15 @@ class Arms(ABC):
         self._encode(self.state, self.target, observation, distance)
         return observation, distance
 
-    @abstractmethod
-    def set_idle(self, mask: Tensor) -> None:
+    def set_idle(self, mask: Tensor) -> None:  # noqa: B027
         """Leave some arms out of the next steps, bool `[B]` on the host, where that saves time."""
 
     @abstractmethod
     def _write(self, mask: Tensor) -> None:
         """Let the simulator set some arms, bool `[B]`, to their `state`."""
 
-    @abstractmethod
-    def _show_targets(self, mask: Tensor) -> None:
-        """Tell the simulator the targets of some arms, bool `[B]`."""
+    def _show_targets(self, mask: Tensor) -> None:  # noqa: B027
+        """Tell a simulator with a window the targets of some arms, bool `[B]`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms as tensors."""

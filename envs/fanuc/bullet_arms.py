@@ -1,9 +1,11 @@
 """Arms in PyBullet, simulated by worker processes."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from envs.fanuc.arms import SAVED, Arms
@@ -16,6 +18,9 @@ from envs.fanuc.worker_pool import WorkerPool
 # Bytes that each arm takes, measured with 512 to 4096 arms.
 BULLET_ARM_MEMORY: Final = 4_700 * 2**10
 
+# Results of a step, which the workers write.
+_RESULTS: Final = ("state", "observation", "distance")
+
 # More arms per core raise the throughput further, but delay the steps of each arm.
 ARMS_PER_CORE: Final = 32
 
@@ -26,11 +31,6 @@ class BulletArms(Arms):
     The workers write to shared memory; this class copies it, so that a dying worker cannot corrupt
     a state. The states are float64. A step computes with numpy, which takes less than half the time
     of torch on so few values per arm.
-
-    Args:
-        robot: description of the arm.
-        pool: worker processes that simulate the arms.
-        goal: conditions of success.
     """
 
     device = torch.device("cpu")
@@ -48,10 +48,14 @@ class BulletArms(Arms):
 
     def _copy(self) -> None:
         """Copy the results of a step from shared memory."""
-        shared = self._pool.exchange
-        self.state = torch.from_numpy(shared.state.copy())
-        self.observation = torch.from_numpy(shared.observation.copy())
-        self.distance = torch.from_numpy(shared.distance.copy())
+        for name in _RESULTS:
+            shared = getattr(self._pool.exchange, name)
+            setattr(self, name, torch.from_numpy(shared.copy()))
+
+    def _restore(self, names: Sequence[str], arms: slice | NDArray[np.bool_]) -> None:
+        """Overwrite rows of shared memory by those that this class has."""
+        for name in names:
+            getattr(self._pool.exchange, name)[arms] = getattr(self, name).numpy()[arms]
 
     def _encode(self, *tensors: Tensor) -> None:
         self._encoder(*(tensor.numpy() for tensor in tensors))
@@ -83,10 +87,7 @@ class BulletArms(Arms):
         time_is_up = steps >= max_steps
         lost = self._pool.finish_step()
         for arms in lost:
-            shared = self._pool.exchange
-            shared.state[arms] = self.state[arms]
-            shared.observation[arms] = self.observation[arms]
-            shared.distance[arms] = self.distance[arms]
+            self._restore(_RESULTS, arms)
         self._copy()
         self.steps = torch.from_numpy(steps)
         unrest = self._hold().numpy()
@@ -119,13 +120,9 @@ class BulletArms(Arms):
         A step in flight began from another state: the next one will undo it.
         """
         self._begun = None
-        arms, shared = mask.numpy(), self._pool.exchange
-        shared.state[arms] = self.state.numpy()[arms]
-        shared.target[arms] = self.target.numpy()[arms]
-        # A worker whose arms are idle does not encode them.
-        shared.observation[arms] = self.observation.numpy()[arms]
-        shared.distance[arms] = self.distance.numpy()[arms]
-        shared.rewritten[arms] = 1
+        # The results as well: a worker whose arms are idle does not encode them.
+        self._restore(("target", *_RESULTS), mask.numpy())
+        self._pool.exchange.rewritten[mask.numpy()] = 1
 
     def set_idle(self, mask: Tensor) -> None:
         """Leave out clients and workers whose arms are all idle: see `Arms.set_idle`."""

@@ -21,33 +21,25 @@ class Curriculum:
 
     Args:
         ceiling: maximum level, an index into the grades.
-        level: initial level, 0 to `ceiling`.
+        level: initial level, 0 to `ceiling`; as an attribute, the current one, int64 `[]`.
         device: device of the levels.
-
-    Attributes:
-        level: current level, int64 `[]`.
-        processes: processes whose episodes count; they record each step together, and so have the
-            same level.
     """
 
+    # Processes whose episodes count; they record each step together, and so have the same level.
     processes: Processes = ONE_PROCESS
 
     def __init__(self, ceiling: int, level: int = 0, device: torch.device | str = "cpu") -> None:
         self.ceiling = ceiling
         self.level = torch.tensor(min(level, ceiling), device=device)
-        # The last element takes what is not recorded.
+        # The last element is a slot for outcomes that are not recorded.
         self._outcomes = torch.zeros(WINDOW + 1, dtype=torch.bool, device=device)
         self._recorded = torch.zeros_like(self.level)  # number of episodes since the last rise
         self._reads_stall = accelerator_of(self.level.device).reads_stall
 
     def record(self, success: Tensor, done: Tensor) -> None:
-        """Count the episodes that ended in the last step, on the device.
+        """Count the episodes that ended in the last step, bool `[N, 1]`, on the device.
 
         Where reading the level is free, none is counted at the highest one.
-
-        Args:
-            success: whether an arm has reached its target, bool `[N, 1]`.
-            done: whether the episode of an arm has ended, bool `[N, 1]`.
         """
         if not self._reads_stall and int(self.level) >= self.ceiling:
             return  # no episode can change the level
@@ -70,11 +62,7 @@ class Curriculum:
         return {"level": self.level, "outcomes": self._outcomes, "recorded": self._recorded}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state from `state_dict()`, with the level limited to the ceiling.
-
-        Raises:
-            ConfigurationError: it is another state.
-        """
+        """Restore a state from `state_dict()`, with the level limited to the ceiling."""
         check_like(state, self.state_dict(), "the saved curriculum")
         self.level = state["level"].to(self.level).clamp(max=self.ceiling)
         self._outcomes = state["outcomes"].to(self._outcomes)

@@ -1,57 +1,41 @@
 """The environment `fanuc` in TorchRL: a batch of arms that reach for their targets."""
 
-import os
-import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Composite, Unbounded
+from torchrl.data import Bounded
 
+from envs.arm_env import ArmEnv
 from envs.fanuc.arms import Arms
-from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY, BulletArms
+from envs.fanuc.bullet_arms import BulletArms
+from envs.fanuc.capabilities import arm_capabilities
 from envs.fanuc.curriculum import Curriculum
-from envs.fanuc.elements import action_elements, observation_elements
-from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY, GenesisArms
+from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.reach import TOLERANCE, Reach
-from envs.fanuc.render import TRAIL_LENGTH, ArmRenderer
+from envs.fanuc.render import ArmRenderer
 from envs.fanuc.reward import Goal
 from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
+from envs.fanuc.starts import Starts
 from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
-from envs.genesis import GENESIS_MEMORY, simulator_device
-from envs.settings import (
-    Device,
-    MaxEpisodeSteps,
-    Mode,
-    NumEnvs,
-    Seed,
-    StepTimeout,
-    with_defaults,
-)
-from envs.streams import random_words, seed_streams, streams_of
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, StepTimeout, with_defaults
+from envs.streams import seed_streams, streams_of
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities
-from torchrl_gpu.environments.environment import DONE_NAMES, STEP_TIMEOUT, Environment
+from torchrl_gpu.environments.environment import STEP_TIMEOUT
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 
 SOLVER_ITERATIONS = {"train": 10, "eval": 50, "demo": 50}
-
-# Fraction of the maximum speed at which a discrete action moves its joint: slow enough that the
-# tool of an outstretched arm moves less than the diameter of a target (0.03 m) in a step of 1/60 s.
-DISCRETE_SPEED = 0.3
 
 # Training and evaluation use separate targets.
 TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
@@ -61,10 +45,8 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 _ROBOT: Final = "lr_mate_200ic"
 _HOLD: Final = (10, 0.05)
 
-CPU = torch.device("cpu")
 
-
-class FanucEnv(Environment):
+class FanucEnv(ArmEnv):
     """FANUC LR Mate or other arms in PyBullet or Genesis; each reaches a target with its tool.
 
     Actions are joint speeds as fractions of the URDF's maximum speeds. `ArmEncoder` documents
@@ -155,15 +137,9 @@ class FanucEnv(Environment):
                 f"env.hold_steps={hold_steps}, env.hold_speed={hold_speed:g}: these need "
                 "env.success=hold"
             )
-        settings = {
-            "num_envs": num_envs,
-            "simulator": simulator,
-            "robot": robot,
-            "urdf": urdf,
-            "tool": tool,
-            "control_rate": control_rate,
-        }
-        self.capabilities = self.capabilities_of(settings, torch.device(device))
+        arm = {"robot": robot, "urdf": urdf, "tool": tool}
+        settings = {"num_envs": num_envs, "simulator": simulator, "control_rate": control_rate}
+        self.capabilities = self.capabilities_of(settings | arm, torch.device(device))
         if simulator == "genesis" and num_workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
@@ -174,27 +150,25 @@ class FanucEnv(Environment):
         check_memory(
             self.capabilities.memory,
             num_envs,
-            self.capabilities.simulator_device or CPU,
+            self.capabilities.simulator_device or torch.device("cpu"),
             setting="env.num_envs",
             purpose={"pybullet": "PyBullet", "genesis": "Genesis"}[simulator],
             announce=False,
         )
         bank = load_targets(self.robot, TARGET_SEEDS[mode], home=home)
-        goal = Goal(success_radius)
-        if success == "hold":
-            goal = Goal(success_radius, hold_steps, hold_speed)
+        holds = (hold_steps, hold_speed) if success == "hold" else ()
+        goal = Goal(success_radius, *holds)
         self._arms: Arms
         self._pool: WorkerPool | None = None
         if simulator == "genesis":
             self._arms = GenesisArms(self.robot, num_envs, torch.device(device), goal, control_rate)
         else:
-            has_display = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
             self._pool = WorkerPool(
                 self.robot,
                 num_envs,
                 num_workers,
                 SOLVER_ITERATIONS[mode],
-                window and mode == "demo" and has_display,
+                window and mode == "demo",
                 control_rate,
                 step_timeout,
             )
@@ -205,76 +179,24 @@ class FanucEnv(Environment):
         self.max_episode_steps = max_episode_steps
         self.success_radius = success_radius
         self._shoulder = torch.tensor(self.robot.shoulder, dtype=torch.float32, device=self.device)
-        self._starts = bank.starts.to(self.device)
-        self._targets = bank.joints.to(self.device)
-        self._positions = bank.positions.to(self.device)
-        self._lower, self._upper = (
-            torch.tensor(x, dtype=torch.float32, device=self.device)
-            for x in (self.robot.lower, self.robot.upper)
-        )
-        self._target_noise = target_noise / self.robot.reach
         ceiling = GRADES.index(grade_ceiling)
         climbs = curriculum and mode == "train"
         self._curriculum = Curriculum(ceiling, 0 if climbs else ceiling, self.device)
         self._climbs = climbs and ceiling > 0
-        self._streams = seed_streams(seed, num_envs, self.device)
+        streams = seed_streams(seed, num_envs, self.device)
+        self._starts = Starts(self.robot, bank, self._curriculum, target_noise, streams)
         self._geometry = ArmGeometry(self.robot, self.device)
         self._renderer: ArmRenderer | None = None
-        self._trail: deque[list[float]] = deque(maxlen=TRAIL_LENGTH)
-        self._last_rendered = (0, 0)
-        self._make_specs(num_envs)
-
-    def _make_specs(self, num_envs: int) -> None:
         low, high = (
             torch.from_numpy(x).to(self.device).expand(num_envs, -1)
             for x in observation_bounds(self.robot)
         )
-        self.observation_spec = Composite(
-            observation=Bounded(low, high), success=self._spec_of_flag(1), shape=(num_envs,)
-        )
-        self.action_spec = Bounded(
-            -1.0,
-            1.0,
-            shape=(num_envs, self.robot.num_joints),
-            dtype=torch.float32,
-            device=self.device,
-        )
-        # TorchRL's transforms of rewards ask for a spec without bounds.
-        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
-        self.full_done_spec = self._spec_of_dones()
-        self._no = torch.zeros(num_envs, 1, dtype=torch.bool, device=self.device)
+        self._make_specs(self.robot.num_joints, Bounded(low, high))
 
     @classmethod
     def capabilities_of(cls, settings: Mapping[str, Any], device: torch.device) -> Capabilities:
         """Return the capabilities of an environment: see `Environment.capabilities_of`."""
-        settings = with_defaults(FanucEnv, settings)
-        robot = load_robot(settings["robot"], settings["urdf"], settings["tool"])
-        rate = settings["control_rate"]
-        speed = min(DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
-        capabilities = Capabilities(
-            discrete_actions=single_moves(robot.num_joints, (speed, -speed)),
-            step_seconds=1 / rate,
-            units={"action": "fraction of the maximum speed of each joint"},
-            elements={"observation": observation_elements(robot), "action": action_elements(robot)},
-            can_render=True,
-            has_state=True,
-            # More arms than in training would share the same cores and finish no sooner.
-            max_evaluation_envs=settings["num_envs"],
-        )
-        if settings["simulator"] == "genesis":
-            return replace(
-                capabilities,
-                simulator_device=simulator_device(device),
-                fixed_memory=GENESIS_MEMORY,
-                env_memory=GENESIS_ARM_MEMORY,
-            )
-        return replace(
-            capabilities,
-            can_overlap=True,
-            simulator_device=CPU,
-            envs_per_core=ARMS_PER_CORE,
-            env_memory=BULLET_ARM_MEMORY,
-        )
+        return arm_capabilities(with_defaults(FanucEnv, settings), device)
 
     def join(self, processes: Processes) -> None:
         """Share the curriculum with other processes: see `Environment.join`."""
@@ -295,7 +217,7 @@ class FanucEnv(Environment):
             self._curriculum.record(near, ended)
         return self._batch(
             {
-                "observation": self._arms.observation,
+                **self._observations(),
                 "success": judgement.success,
                 "reward": judgement.reward,
                 "terminated": judgement.success.clone(),
@@ -308,40 +230,18 @@ class FanucEnv(Environment):
         self._restart(after.get("done"))
         return self.observe()
 
-    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            self.set_idle(torch.zeros(self.num_envs, dtype=torch.bool))
-        self._restart(~self._no if mask is None else mask)
-        return self.observe()
+    def _observations(self) -> dict[str, Tensor]:
+        return {"observation": self._arms.observation}
 
     def set_idle(self, mask: Tensor) -> None:
         """Let the workers of PyBullet leave arms out: see `Environment.set_idle`."""
         self._arms.set_idle(mask)
 
     def _restart(self, mask: Tensor) -> None:
-        """Start a new episode for some arms, chosen by a mask `[num_envs, 1]`."""
-        if not self._may_be(mask):
-            return
-        joints = self.robot.num_joints
-        words, streams = random_words(self._streams, (2 + joints if self._target_noise else 2,))
-        self._streams = torch.where(mask.view(-1), streams, self._streams)
-        words = words & 0x7FFFFFFF
-        num_targets = (self._curriculum.level + 1) * len(self._targets) // len(GRADES)
-        start, target = words[0] % len(self._starts), words[1] % num_targets
-        if self._target_noise:
-            # The sum over the joints is at most the noise, and each moves the tool by its angle
-            # times the reach at most.
-            turn = (words[2:].T.float() / 2**30 - 1) * (self._target_noise / joints)
-            angles = self._targets.index_select(0, target) + turn
-            positions = self._geometry.position(angles.clamp(self._lower, self._upper))
-        else:
-            positions = self._positions.index_select(0, target)
-        self._arms.place(mask, self._starts.index_select(0, start), positions - self._shoulder)
-
-    def _may_be(self, mask: Tensor) -> bool:
-        """Return False if a mask is known to be empty; a mask on an accelerator is not read."""
-        return self.device.type != "cpu" or bool(mask.any())
+        # A mask on an accelerator is not read.
+        if self.device.type != "cpu" or mask.any():
+            angles, target = self._starts.draw(mask)
+            self._arms.place(mask, angles, target - self._shoulder)
 
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether the tool can reach positions: see `Reach.is_reachable`."""
@@ -349,7 +249,7 @@ class FanucEnv(Environment):
 
     @cached_property
     def _reach(self) -> Reach:
-        return Reach(self.robot, self._targets, self.device)
+        return Reach(self.robot, self._starts.joints, self.device)
 
     def set_target(self, position: Tensor) -> None:
         """Give all arms other targets until their next episodes.
@@ -370,28 +270,20 @@ class FanucEnv(Environment):
         if not reachable.all():
             arm = int((~reachable).nonzero()[0])
             where = [round(x, 3) for x in position[arm].tolist()]
-            nearest = self._positions[(self._positions - position[arm]).norm(dim=1).argmin()]
+            known = self._starts.positions
+            nearest = known[(known - position[arm]).norm(dim=1).argmin()]
             raise ConfigurationError(
                 f"target {where} of arm {arm} cannot be reached within {1000 * TOLERANCE:g} mm; "
                 f"the nearest known one is {[round(x, 3) for x in nearest.tolist()]}"
             )
         self._arms.aim(~self._no, position - self._shoulder)
 
-    def observe(self) -> TensorDict:
-        """Return the current observations as a reset would, for instance after loading a state.
-
-        Returns:
-            TensorDict `[*B]` with `observation`; `success` and the done keys are false.
-        """
-        flags = dict.fromkeys(("success", *DONE_NAMES), self._no)
-        return self._batch({"observation": self._arms.observation, **flags})
-
     def _set_seed(self, seed: int | None) -> None:
-        self._streams = seed_streams(0 if seed is None else seed, self.num_envs, self.device)
+        self._starts.streams = seed_streams(seed or 0, self.num_envs, self.device)
 
     def set_seeds(self, seeds: Sequence[int]) -> None:
         """Seed each arm: see `Environment.set_seeds`."""
-        self._streams = streams_of(seeds, self.device)
+        self._starts.streams = streams_of(seeds, self.device)
 
     @property
     def joint_positions(self) -> Tensor:
@@ -430,14 +322,10 @@ class FanucEnv(Environment):
         """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
         if self._renderer is None:
             self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
-        # Another arm or a new episode starts a new trail.
-        now = (index, int(self._arms.steps[index, 0]))
-        if now <= self._last_rendered or index != self._last_rendered[0]:
-            self._trail.clear()
-        self._last_rendered = now
-        self._trail.append(self.tool_position[index].tolist())
-        joints, target = self._arms.state[index, 0].tolist(), self.target[index].tolist()
-        return torch.from_numpy(self._renderer.frame(joints, target, self._trail))
+        joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
+        posture = (values[index].tolist() for values in (joints, target, tool))
+        frame = self._renderer.follow(index, int(self._arms.steps[index, 0]), *posture)
+        return torch.from_numpy(frame)
 
     def caption(self, index: int) -> str:
         """Return the distance from tool to target, and whether the target is reached."""
@@ -460,19 +348,15 @@ class FanucEnv(Environment):
             "simulator": self.simulator,
             "robot": self.robot.fingerprint,
             "arms": self._arms.state_dict(),
-            "streams": self._streams,
+            "streams": self._starts.streams,
             "curriculum": self._curriculum.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
 
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same simulator and the
-                same number of arms.
-
         Raises:
-            ConfigurationError: the state has another number of arms, or is of another simulator or
+            ConfigurationError: the state is one of another number of arms, another simulator or
                 another arm.
         """
         count = len(state_dict["arms"]["steps"])
@@ -490,7 +374,7 @@ class FanucEnv(Environment):
             raise ConfigurationError(f"{self.robot.urdf}: the saved state is of another arm")
         check_like(state_dict, self.state_dict(), "the saved state of the arms")
         self._arms.load_state_dict(state_dict["arms"])
-        self._streams = state_dict["streams"].to(self.device)
+        self._starts.streams = state_dict["streams"].to(self.device)
         self._curriculum.load_state_dict(state_dict["curriculum"])
 
     def progress(self) -> dict[str, Any]:

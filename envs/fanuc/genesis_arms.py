@@ -21,15 +21,8 @@ GENESIS_ARM_MEMORY = 90 * 2**10
 class GenesisArms(Arms):
     """Arms in Genesis, one scene with a copy for each arm; all tensors are float32.
 
-    Args:
-        robot: description of the arm.
-        num_arms: number of arms, at least 1.
-        device: device of the policy; Genesis simulates on it where it can, else on the CPU.
-        goal: conditions of success.
-        control_rate: number of steps per second, Hz.
-
-    Attributes:
-        entity: the arm in Genesis.
+    Genesis simulates on the device of the policy where it can, else on the CPU. The attribute
+    `entity` is the arm in Genesis.
 
     Raises:
         ConfigurationError: Genesis is not installed, or it cannot load the arm.
@@ -68,13 +61,13 @@ class GenesisArms(Arms):
             ) from error
         self.goal, self._geometry = goal, ArmGeometry(robot, self.device)
         self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
-        lower, upper, velocity = (
-            self._constant(values) for values in (robot.lower, robot.upper, robot.velocity)
+        self._lower, self._upper, self._velocity, self._effort = (
+            torch.tensor(values, dtype=torch.float32, device=self.device)
+            for values in (robot.lower, robot.upper, robot.velocity, robot.effort)
         )
-        self._effort = self._constant(robot.effort)
-        self._lower, self._upper, self._velocity = lower, upper, velocity
-        self._lowest_goal, self._highest_goal = lower + LIMIT_MARGIN, upper - LIMIT_MARGIN
-        self._farthest_step = velocity / control_rate
+        self._lowest_goal = self._lower + LIMIT_MARGIN
+        self._highest_goal = self._upper - LIMIT_MARGIN
+        self._farthest_step = self._velocity / control_rate
         self.target = torch.zeros(num_arms, 3, device=self.device)
         self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
         self.held = torch.zeros_like(self.steps)
@@ -84,9 +77,6 @@ class GenesisArms(Arms):
         self.observation = torch.zeros(num_arms, observation_size(robot), device=self.device)
         self.distance = torch.zeros(num_arms, 1, device=self.device)
         self.observation, self.distance = self._encoded()
-
-    def _constant(self, values: Any) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=self.device)
 
     def _drive(self, speed: Tensor) -> None:
         """Drive the joints for one control period by torques within the effort of the URDF.
@@ -107,9 +97,6 @@ class GenesisArms(Arms):
             self._scene.step(update_visualizer=False, refresh_visualizer=False)
             self._inertia = self.entity.get_mass_mat()
 
-    def begin_step(self, action: Tensor) -> None:
-        """Do nothing: `step` simulates."""
-
     def step(self, action: Tensor, max_steps: int) -> Judgement:
         """Move all arms within the limits of the data sheet: see `ArmSimulation.step`."""
         before, angles = self.distance, self.state[:, 0]
@@ -121,13 +108,9 @@ class GenesisArms(Arms):
         reached = self._read()
         lowest = torch.maximum(angles - self._farthest_step, self._lower)
         highest = torch.minimum(angles + self._farthest_step, self._upper)
-        self.state = torch.stack(
-            (
-                reached[:, 0].clamp(lowest, highest),
-                reached[:, 1].clamp(-self._velocity, self._velocity),
-            ),
-            dim=1,
-        )
+        after = reached[:, 0].clamp(lowest, highest)
+        speed = reached[:, 1].clamp(-self._velocity, self._velocity)
+        self.state = torch.stack((after, speed), dim=1)
         # A mask leaves the choice of the rows to the device.
         self._write((self.state != reached).flatten(1).any(1))
         self.observation, self.distance = self._encoded()
@@ -144,18 +127,12 @@ class GenesisArms(Arms):
         super().place(mask, angles, target)
         self._inertia = torch.where(mask.unsqueeze(2), 0.0, self._inertia)
 
-    def set_idle(self, mask: Tensor) -> None:
-        """Do nothing: the scene steps all its arms."""
-
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)
 
     def _write(self, mask: Tensor) -> None:
         self.entity.set_dofs_velocity(self.state[:, 1], envs_idx=mask, skip_forward=True)
         self.entity.set_qpos(self.state[:, 0], envs_idx=mask, zero_velocity=False)
-
-    def _show_targets(self, mask: Tensor) -> None:
-        """Do nothing: there is no window."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms: see `Arms.state_dict`."""

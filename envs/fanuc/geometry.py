@@ -7,12 +7,7 @@ from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot
 
 
 class ArmGeometry:
-    """Poses of the bodies and the tool, and distances of the bodies from the floor and each other.
-
-    Args:
-        robot: description of the arm, with capsules as bodies.
-        device: device of the joint angles.
-    """
+    """Poses of bodies and tool, and gaps of the bodies, capsules, to the floor and each other."""
 
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
         self._pose_map = torch.tensor(robot.pose_map(), dtype=torch.float32, device=device)
@@ -37,13 +32,9 @@ class ArmGeometry:
         return (features @ self._pose_map).view(-1, self._joints, 4, 4)
 
     def position(self, joints: Tensor) -> Tensor:
-        """Return the position of the tool in the base frame.
+        """Return positions of the tool in the base frame `[*B, 3]`, float32, metres.
 
-        Args:
-            joints: joint angles `[*B, N]`, rad.
-
-        Returns:
-            Positions `[*B, 3]`, float32, metres.
+        The joint angles are `[*B, N]`, rad; here and below.
         """
         poses = self._poses(joints)
         point = self._tool.expand(len(poses), 4, 1)
@@ -52,14 +43,9 @@ class ArmGeometry:
         return point[:, :3].contiguous().view(*joints.shape[:-1], 3)
 
     def velocity(self, joints: Tensor, speeds: Tensor) -> Tensor:
-        """Return the velocity of the tool in the base frame.
+        """Return velocities of the tool in the base frame `[*B, 3]`, float32, m/s.
 
-        Args:
-            joints: joint angles `[*B, N]`, rad.
-            speeds: joint speeds `[*B, N]`, rad/s.
-
-        Returns:
-            Velocities `[*B, 3]`, float32, m/s.
+        The joint speeds are `[*B, N]`, rad/s.
         """
         angles, rates = (x.reshape(-1, self._joints).float() for x in (joints, speeds))
         poses = self._poses(angles)
@@ -72,26 +58,15 @@ class ArmGeometry:
         return motion[:, :3].contiguous().view(*joints.shape[:-1], 3)
 
     def jacobian(self, joints: Tensor) -> Tensor:
-        """Return the derivative of the position of the tool by the joint angles.
-
-        Args:
-            joints: joint angles `[B, N]`, rad.
-
-        Returns:
-            Derivatives `[B, 3, N]`, float32, metres per rad.
-        """
+        """Return derivatives of the tool's position by joint angles `[B, N]`: `[B, 3, N]`, m."""
         units = torch.eye(self._joints, device=self._tool.device).expand(len(joints), -1, -1)
         repeated = joints.float().unsqueeze(1).expand_as(units)
         return self.velocity(repeated, units).transpose(1, 2)
 
     def link_frames(self, joints: Tensor) -> Tensor:
-        """Return the pose of every body in the base frame.
+        """Return poses of all bodies in the base frame `[*B, N + 1, 4, 4]`, float32, metres.
 
-        Args:
-            joints: joint angles `[*B, N]`, rad.
-
-        Returns:
-            Poses `[*B, N + 1, 4, 4]`, float32, metres; the first is the base, the last the flange.
+        The first is that of the base, the last that of the flange.
         """
         poses = self._poses(joints)
         frames = [torch.eye(4, device=poses.device).expand(len(poses), 4, 4)]
@@ -100,13 +75,9 @@ class ArmGeometry:
         return torch.stack(frames, 1).view(*joints.shape[:-1], self._joints + 1, 4, 4)
 
     def clearance(self, joints: Tensor) -> Tensor:
-        """Return the smallest gap between bodies, or between a body and the floor.
+        """Return the smallest gaps between bodies, or between a body and the floor, `[B]`, metres.
 
-        Args:
-            joints: joint angles `[B, N]`, rad.
-
-        Returns:
-            Gaps `[B]`, metres; negative where bodies overlap, infinite for an arm without bodies.
+        They are negative where bodies overlap, and infinite for an arm without bodies.
         """
         frames = self.link_frames(joints)[:, self._links]
         # End points of the axes of all capsules in the base frame: [N, capsules, 2, 3].
@@ -120,18 +91,9 @@ class ArmGeometry:
 
 
 def segment_distance(p1: Tensor, q1: Tensor, p2: Tensor, q2: Tensor) -> Tensor:
-    """Return the distance between the segments p1 q1 and p2 q2.
+    """Return distances `[*B]` between the segments from p1 to q1 and from p2 to q2, `[*B, 3]` each.
 
-    Follows Ericson, Real-Time Collision Detection (2005), section 5.1.9.
-
-    Args:
-        p1: start of the first segment `[*B, 3]`.
-        q1: end of the first segment `[*B, 3]`.
-        p2: start of the second segment `[*B, 3]`.
-        q2: end of the second segment `[*B, 3]`.
-
-    Returns:
-        Distances `[*B]`. A segment may be a point.
+    A segment may be a point. Follows Ericson, Real-Time Collision Detection (2005), section 5.1.9.
     """
     d1, d2, r = q1 - p1, q2 - p2, p1 - p2
     tiny = torch.finfo(p1.dtype).tiny

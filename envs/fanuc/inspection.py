@@ -22,10 +22,7 @@ _PER_GRADE = 500  # targets from which inverse kinematics starts
 
 
 def examine(settings: Mapping[str, Any]) -> Examination:
-    """Return a report on an arm and a picture of it.
-
-    Args:
-        settings: arguments of `FanucEnv`.
+    """Return a report on an arm and a picture of it, for arguments of `FanucEnv`.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.

@@ -72,13 +72,13 @@ class ArmEncoder:
         return self._functions.asarray(values, **self._options)
 
     def __call__(self, state: Any, target: Any, observation: Any, distance: Any) -> None:
-        """Encode a batch into the given output arrays.
+        """Encode a batch into the output arrays `observation` and `distance`.
 
         Args:
             state: joint angles [rad] and speeds [rad/s], `[B, 2, N]`.
             target: target positions relative to joint 1 in the base frame, `[B, 3]`, metres.
-            observation: output of the observations, `[B, 4 N + 12]`.
-            distance: output of the distances from tool to target, `[B, 1]`, metres.
+            observation: observations, `[B, 4 N + 12]`.
+            distance: distances from tool to target, `[B, 1]`, metres.
         """
         xp, count, angles = self._functions, len(state), state[:, 0]
         joints = angles.shape[1]

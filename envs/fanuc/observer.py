@@ -8,7 +8,7 @@ from envs.fanuc.robot import Robot
 
 
 class ArmObserver:
-    """Returns what the environment observes, from the measurements of any arm, without a simulator.
+    """Computes observations from the measurements of any arm, without a simulator.
 
     Args:
         robot: description of the arm, from `load_robot` with the settings of the training.

@@ -16,8 +16,8 @@ DAMPING = 0.05**2  # m^2 per rad^2
 class Reach:
     """Finds collision-free postures within the joint limits whose tool is at given positions.
 
-    The search is that of damped least squares (Nakamura and Hanafusa, "Inverse kinematic solutions
-    with singularity robustness", 1986), from the eight known postures nearest to the position.
+    Searches by damped least squares (Nakamura and Hanafusa, "Inverse kinematic solutions with
+    singularity robustness", 1986), from the eight known postures nearest to the position.
 
     Args:
         robot: description of the arm.
@@ -34,13 +34,10 @@ class Reach:
         self._positions = self._geometry.position(self._postures)
 
     def is_reachable(self, position: Tensor) -> Tensor:
-        """Return whether a posture is found that is within 1 mm of each position.
+        """Return whether a posture is found within 1 mm of each position, bool `[*B]`.
 
-        Args:
-            position: positions of the tool in the base frame `[*B, 3]`, metres.
-
-        Returns:
-            Flags `[*B]`, bool. A position at the very edge of the work space can be missed.
+        The positions of the tool are `[*B, 3]`, metres, in the base frame. One at the very edge of
+        the work space can be missed.
         """
         goal = position.reshape(-1, 3).to(self._positions)
         count = min(NEIGHBOURS, len(self._postures))

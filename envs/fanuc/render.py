@@ -1,5 +1,6 @@
 """Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
 
+from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,12 +35,8 @@ LIGHT_DIRECTION, LIGHT_DISTANCE = (0.5, -1.0, 2.0), 10.0
 class ArmRenderer:
     """Draws one arm with PyBullet's software renderer, in a separate client.
 
-    Args:
-        robot: description of the arm.
-        width: width of the images, in pixels.
-        height: height of the images, in pixels.
-        target_radius: radius of the sphere that marks the target, in metres; see `add_marker`.
-        trail: maximum number of positions of the tool to draw beside the current one.
+    A sphere of radius `target_radius` in metres marks the target, see `add_marker`; dots mark up to
+    `trail` positions of the tool.
 
     Raises:
         ConfigurationError: PyBullet cannot load the URDF.
@@ -70,7 +67,9 @@ class ArmRenderer:
         ball = self._client.createVisualShape(
             pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
         )
-        self._trail = [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(trail)]
+        self._balls = [self._client.createMultiBody(0, -1, ball, HIDDEN) for _ in range(trail)]
+        self._trail: deque[Sequence[float]] = deque(maxlen=trail)
+        self._last = (0, 0)  # arm and step of the last picture of `follow`
         scale = robot.reach / CAMERA_REACH
         centre = (robot.shoulder + scale * np.array(CAMERA_TARGET)).tolist()
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
@@ -89,21 +88,16 @@ class ArmRenderer:
         target: Sequence[float],
         trail: Sequence[Sequence[float]] = (),
     ) -> NDArray[np.uint8]:
-        """Draw one image.
+        """Draw an RGB image `[height, width, 3]`, uint8.
 
-        Args:
-            joints: joint angles, rad.
-            target: target position in the arm's base frame, metres.
-            trail: past positions of the tool, metres; the last ones are drawn.
-
-        Returns:
-            RGB image `[height, width, 3]`, uint8.
+        Joint angles are in rad; target and past positions of the tool, of which the last ones are
+        drawn, in metres in the arm's base frame.
         """
         for joint, angle in zip(self._joints, joints, strict=True):
             self._client.resetJointState(self._arm, joint, angle)
         self._move(self._target, target)
-        points = list(trail)[-len(self._trail) :]
-        for index, body in enumerate(self._trail):
+        points = list(trail)[-len(self._balls) :]
+        for index, body in enumerate(self._balls):
             self._move(body, points[index] if index < len(points) else HIDDEN)
         _, _, pixels, _, _ = self._client.getCameraImage(
             self._width,
@@ -120,6 +114,24 @@ class ArmRenderer:
         )
         rgba = np.asarray(pixels, dtype=np.uint8).reshape(self._height, self._width, 4)
         return self._with_ring(rgba[..., :3], target)
+
+    def follow(
+        self,
+        index: int,
+        step: int,
+        joints: Sequence[float],
+        target: Sequence[float],
+        tool: Sequence[float],
+    ) -> NDArray[np.uint8]:
+        """Draw an arm of several with the trail of its tool, see `frame`.
+
+        Another arm or a new episode starts a new trail.
+        """
+        if index != self._last[0] or step <= self._last[1]:
+            self._trail.clear()
+        self._last = (index, step)
+        self._trail.append(tool)
+        return self.frame(joints, target, self._trail)
 
     def _with_ring(self, picture: NDArray[np.uint8], target: Sequence[float]) -> NDArray[np.uint8]:
         """Draw a ring around the target, which also shows a target behind the arm."""

@@ -20,45 +20,26 @@ HOLD_COST = 0.25
 
 @dataclass(frozen=True)
 class Goal:
-    """Conditions of success.
+    """Conditions of success."""
 
-    Attributes:
-        radius: maximum distance from tool to target, metres.
-        hold_steps: number of consecutive steps within the radius and below the speed that are a
-            success, at least 1.
-        hold_speed: maximum speed of the tool in these steps, m/s; infinite for any speed.
-    """
-
-    radius: float
-    hold_steps: int = 1
-    hold_speed: float = math.inf
+    radius: float  # maximum distance from tool to target, metres
+    hold_steps: int = 1  # consecutive steps within radius and speed that are a success, at least 1
+    hold_speed: float = math.inf  # maximum speed of the tool in these steps, m/s
 
 
 class Judgement(NamedTuple):
-    """Reward and done flags of a step, each `[N, 1]`, as numpy arrays or tensors.
+    """Reward and done flags of a step, each `[N, 1]`, as numpy arrays or tensors."""
 
-    Attributes:
-        reward: reward, float32.
-        success: whether the goal is reached, which terminates the episode, bool.
-        truncated: whether the episode ends without success, bool.
-        done: whether the episode ends, bool.
-        interrupted: whether the step of some arms could not be simulated.
-        terms: terms of the reward by name, as the rewards or one number for all arms.
-    """
-
-    reward: Any
-    success: Any
-    truncated: Any
-    done: Any
-    interrupted: bool
-    terms: Mapping[str, Any]
+    reward: Any  # float32
+    success: Any  # whether the goal is reached, which terminates the episode, bool
+    truncated: Any  # whether the episode ends without success, bool
+    done: Any  # whether the episode ends, bool
+    interrupted: bool  # whether the step of some arms could not be simulated
+    terms: Mapping[str, Any]  # of the reward by name, as the rewards or one number for all arms
 
 
 def effort_of(action: Any) -> Any:
-    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, arrays or tensors.
-
-    Actions beyond -1 and 1 count as these, as which they move the arm.
-    """
+    """Return the mean squared actions `[N, 1]` of actions `[N, joints]`, clipped to -1 to 1."""
     action = action.clip(-1.0, 1.0)
     return (action * action).mean(1, keepdims=True)
 

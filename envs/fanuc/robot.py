@@ -45,19 +45,12 @@ def substeps(control_rate: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Capsule:
-    """Capsule fixed to a body of the arm.
+    """Capsule fixed to a body of the arm."""
 
-    Attributes:
-        link: index of the body; 0 for the base, i for the links that joint i moves.
-        start: start of the axis `[3]`, in the frame of the body, metres.
-        end: end of the axis `[3]`, in the frame of the body, metres.
-        radius: radius, metres.
-    """
-
-    link: int
-    start: Array
-    end: Array
-    radius: float
+    link: int  # index of the body; 0 for the base, i for the links that joint i moves
+    start: Array  # of the axis `[3]`, in the frame of the body, metres
+    end: Array  # of the axis `[3]`, in the frame of the body, metres
+    radius: float  # metres
 
 
 @dataclass(frozen=True, eq=False)

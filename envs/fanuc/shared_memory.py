@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from types import EllipsisType
 from typing import IO
 
 import numpy as np
@@ -23,20 +24,24 @@ class Exchange:
         path: path of an existing file, from `Exchange.create`; a worker can open it if it inherits
             `descriptors`.
         robot: description of the arm.
-        num_arms: number of rows of each array.
-
-    Attributes:
-        state, target, observation, distance: see `Arms`; the state is in float64, the precision of
-            the simulator, so that writing it back is exact.
-        action: next actions, `[num_arms, N]`, float32.
-        rewritten: nonzero where the environment has written `state` and the simulator must load it
-            before its next step, `[num_arms]`, uint8.
-        idle: nonzero where the arm need not be simulated, `[num_arms]`, uint8.
+        num_arms: number of arms, rows of each array in the file.
+        rows: rows of the arrays below; all by default.
     """
 
+    # See `Arms`. The state is in the precision of the simulator, so that writing it back is exact.
+    state: NDArray[np.float64]
+    target: NDArray[np.float32]
+    observation: NDArray[np.float32]
+    distance: NDArray[np.float32]
+    action: NDArray[np.float32]  # next actions, `[rows, N]`
+    # Where the environment has written `state`, which the simulator must load before its next step.
+    rewritten: NDArray[np.uint8]
+    idle: NDArray[np.uint8]  # where the arm need not be simulated
     _file: IO[bytes] | None = None
 
-    def __init__(self, path: Path, robot: Robot, num_arms: int) -> None:
+    def __init__(
+        self, path: Path, robot: Robot, num_arms: int, rows: slice | EllipsisType = ...
+    ) -> None:
         self.path, joints = path, robot.num_joints
         # The widest type comes first, which aligns all arrays.
         layout = np.dtype(
@@ -52,13 +57,8 @@ class Exchange:
         )
         # Extends a new file, which is empty.
         memory = np.memmap(path, dtype=layout, mode="r+", shape=(1,)).view(np.ndarray)[0]
-        self.state: NDArray[np.float64] = memory["state"]
-        self.action: NDArray[np.float32] = memory["action"]
-        self.target: NDArray[np.float32] = memory["target"]
-        self.observation: NDArray[np.float32] = memory["observation"]
-        self.distance: NDArray[np.float32] = memory["distance"]
-        self.rewritten: NDArray[np.uint8] = memory["rewritten"]
-        self.idle: NDArray[np.uint8] = memory["idle"]
+        for name in layout.names or ():
+            setattr(self, name, memory[name][rows])
 
     @classmethod
     def create(cls, robot: Robot, num_arms: int) -> Exchange:

@@ -35,15 +35,10 @@ BAR_LENGTH, BAR_WIDTH = 0.16, 0.012  # m
 class ArmGroup:
     """Arms in one PyBullet client; they are loaded once.
 
-    Args:
-        robot: description of the arm.
-        num_arms: number of arms; above about eight, the time per arm rises.
-        solver_iterations: iterations of the constraint solver per substep.
-        window: whether to open a window; needs a display.
-        control_rate: number of steps per second, Hz.
+    Above about eight arms, the time per arm rises. A window needs a display; the other arguments
+    are those of `WorkerPool`.
 
     Attributes:
-        client: PyBullet client.
         bodies: PyBullet ids of the arms.
         joints: PyBullet indices of the joints of an arm.
     """
@@ -106,44 +101,25 @@ class ArmGroup:
         self._targets = [add_marker(self.client) for _ in self._bases]
 
     def show_target(self, arm: int, position: Sequence[float]) -> None:
-        """Move the marker of an arm's target; without a window, do nothing.
-
-        Args:
-            arm: index of the arm in this group.
-            position: target position in the arm's base frame, metres.
-        """
+        """Move the marker of an arm's target, in metres in its base frame, if there is a window."""
         if self._targets:
             place = [a + b for a, b in zip(self._bases[arm], position, strict=True)]
             self.client.resetBasePositionAndOrientation(self._targets[arm], place, (0, 0, 0, 1))
 
     def write(self, arm: int, angles: Sequence[float], speeds: Sequence[float]) -> None:
-        """Set the state of an arm.
-
-        Args:
-            arm: index of the arm in this group.
-            angles: joint angles, rad.
-            speeds: joint speeds, rad/s.
-        """
-        self.client.resetJointStatesMultiDof(
-            self.bodies[arm],
-            self.joints,
-            [[angle] for angle in angles],
-            [[speed] for speed in speeds],
-        )
+        """Set the joint angles [rad] and speeds [rad/s] of an arm."""
+        values = ([[value] for value in values] for values in (angles, speeds))
+        self.client.resetJointStatesMultiDof(self.bodies[arm], self.joints, *values)
 
     def step(self, velocities: Sequence[Sequence[float]]) -> None:
-        """Drive the joints for one control period.
-
-        Args:
-            velocities: target joint speeds, one row per arm, rad/s.
-        """
+        """Drive the joints for one control period at target speeds [rad/s], one row per arm."""
         control, mode = self.client.setJointMotorControlArray, pybullet.VELOCITY_CONTROL
         for body, wanted in zip(self.bodies, velocities, strict=True):
             control(body, self.joints, mode, targetVelocities=wanted, forces=self._forces)
         self.client.stepSimulation()
 
     def read(self) -> list[float]:
-        """Return the joint angles [rad] and the joint speeds [rad/s] per arm, arm by arm."""
+        """Return the joint angles [rad] and then the speeds [rad/s] of each arm in turn."""
         values: list[float] = []
         read = self.client.getJointStates
         for body in self.bodies:
@@ -158,13 +134,7 @@ class ArmGroup:
 
 
 class ArmSimulation:
-    """Arms of a worker process, kept within the limits of the data sheet.
-
-    Args:
-        robot: description of the arm.
-        groups: arms in PyBullet, by client.
-        control_rate: number of steps per second, Hz.
-    """
+    """Arms of a worker process, by PyBullet client, kept within the limits of the data sheet."""
 
     def __init__(
         self, robot: Robot, groups: Sequence[ArmGroup], control_rate: float = CONTROL_RATE
@@ -182,12 +152,10 @@ class ArmSimulation:
         self._high = np.tile(np.stack((robot.upper, robot.velocity)), (num_arms, 1, 1))
 
     def write(self, arms: Sequence[int], state: Array, targets: NDArray[np.float32]) -> None:
-        """Set the states of some arms and show their targets.
+        """Set the states of some arms, chosen by index, and show their targets.
 
-        Args:
-            arms: indices of the arms to set.
-            state: states of all arms, `[num_arms, 2, N]`.
-            targets: targets of all arms relative to joint 1, `[num_arms, 3]`, metres.
+        States `[num_arms, 2, N]` and targets relative to joint 1 `[num_arms, 3]`, metres, are those
+        of all arms.
         """
         for index in arms:
             group, arm = self._arms[index]
@@ -260,23 +228,15 @@ def _parts(arm: int, client: Client) -> dict[int, int]:
 
 
 def add_marker(client: Client, radius: float = MIN_MARKER_RADIUS) -> int:
-    """Add a marker under the floor; it has no mass and collides with nothing.
+    """Add a sphere with bars of 0.16 m along the axes, under the floor, and return its index.
 
-    Args:
-        client: PyBullet client.
-        radius: radius of the sphere in metres, at least 0.03. Three bars of 0.16 m along the axes
-            cross in its centre.
-
-    Returns:
-        Index of the body, whose position is the centre of the sphere.
+    It has no mass and collides with nothing. Its radius is at least 0.03 m.
     """
-    bars = [
-        [BAR_LENGTH / 2 if axis == bar else BAR_WIDTH / 2 for axis in range(3)] for bar in range(3)
-    ]
+    bars = (BAR_WIDTH + (BAR_LENGTH - BAR_WIDTH) * np.eye(3)) / 2
     shape = client.createVisualShapeArray(
         shapeTypes=[pybullet.GEOM_SPHERE, *[pybullet.GEOM_BOX] * 3],
         radii=[max(radius, MIN_MARKER_RADIUS), 0.0, 0.0, 0.0],
-        halfExtents=[[0.0, 0.0, 0.0], *bars],
+        halfExtents=[[0.0, 0.0, 0.0], *bars.tolist()],
         rgbaColors=[MARKER_COLOR] * 4,
     )
     return int(client.createMultiBody(0, -1, shape, (0.0, 0.0, -1.0)))

@@ -64,35 +64,23 @@ CACHE_VERSION = 3
 
 @dataclass(frozen=True)
 class ReachableTargets:
-    """Targets sorted by grade, easy first, with equally many per grade.
+    """Targets sorted by grade, easy first, with equally many per grade; and postures, float32."""
 
-    Attributes:
-        positions: target positions in the base frame `[3 * per_grade, 3]`, float32, metres.
-        joints: joint angles that reach the targets `[3 * per_grade, N]`, float32, rad.
-        starts: joint angles of initial postures `[S, N]`, float32, rad.
-    """
-
-    positions: Tensor
-    joints: Tensor
-    starts: Tensor
+    positions: Tensor  # of the targets in the base frame `[3 * per_grade, 3]`, metres
+    joints: Tensor  # angles that reach the targets `[3 * per_grade, N]`, rad
+    starts: Tensor  # joint angles of initial postures `[S, N]`, rad
 
 
 def load_targets(
-    robot: Robot,
-    seed: int = 0,
-    per_grade: int = 10_000,
-    home: Sequence[float] = HOME,
+    robot: Robot, seed: int = 0, per_grade: int = 10_000, home: Sequence[float] = HOME
 ) -> ReachableTargets:
     """Return the targets of an arm, from the cache if possible.
 
     The cache is the folder `TORCHRL_GPU_CACHE`, or `torchrl-gpu` in the user's cache folder. An
     unreadable file is replaced; a folder that cannot be written to is only logged as a warning.
 
-    Args:
-        robot: description of the arm.
-        seed: random seed that determines the targets.
-        per_grade: number of targets per grade, and number of initial postures.
-        home: joint angles of the home posture, rad.
+    `per_grade` is the number of targets per grade, and the number of initial postures; `home` are
+    joint angles in rad.
 
     Raises:
         ConfigurationError: too few collision-free postures are found.
@@ -120,12 +108,10 @@ def axis_distance(robot: Robot, positions: Tensor) -> Tensor:
 
 
 def home_of(robot: Robot, home: Sequence[float] | None = None) -> Sequence[float]:
-    """Return the home posture of an arm: joint angles in rad.
+    """Return the home posture of an arm, joint angles in rad: `home`, if the user gives one.
 
-    Args:
-        robot: description of the arm.
-        home: posture of the user; None for that of the LR Mate, and for another arm the most
-            manipulable one of 1,000 random postures.
+    By default it is that of the LR Mate, and for another arm the most manipulable one of 1,000
+    random postures.
 
     Raises:
         ConfigurationError: `home` does not fit the joints of the arm or their limits, or the arm
@@ -176,7 +162,7 @@ def _most_manipulable(robot: Robot) -> list[float]:
 
 
 def sample_targets(
-    robot: Robot, seed: int, per_grade: int, home: Sequence[float] = HOME
+    robot: Robot, seed: int, per_grade: int, home: Sequence[float]
 ) -> ReachableTargets:
     """Sample targets of all grades and initial postures; see `load_targets`."""
     geometry = ArmGeometry(robot)

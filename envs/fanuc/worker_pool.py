@@ -9,7 +9,6 @@ import sys
 import time
 import weakref
 from dataclasses import asdict, dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from envs.processes import (
     Patience,
     parent_of_workers,
     patience_to_start,
+    too_many_losses,
 )
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
@@ -46,16 +46,12 @@ NICENESS = 10
 
 
 def group_sizes(num_arms: int) -> list[int]:
-    """Return the number of arms in each client, spread as evenly as possible.
+    """Return the number of arms in each client, spread as evenly as possible over all `num_arms`.
 
-    The result does not depend on the number of workers, so that trajectories are equal on all
-    machines.
-
-    Args:
-        num_arms: number of all arms, at least 1.
+    It does not depend on the number of workers, so that trajectories are equal on all machines.
     """
     per_client = min(MAX_ARMS_PER_CLIENT, -(-num_arms // MIN_CLIENTS))
-    return _spread(num_arms, -(-num_arms // per_client))
+    return [len(arms) for arms in np.array_split(range(num_arms), -(-num_arms // per_client))]
 
 
 def default_num_workers(num_arms: int) -> int:
@@ -134,7 +130,7 @@ class WorkerPool:
         num_workers: number of processes, at least 1, limited to the number of clients; None for
             one per core.
         solver_iterations: iterations of the constraint solver per substep.
-        window: whether the first worker opens a window if possible.
+        window: whether the first worker opens a window, if there is a display.
         control_rate: number of steps per second, Hz.
         step_timeout: seconds that a step may take; None for no limit.
 
@@ -161,21 +157,21 @@ class WorkerPool:
         self._exchange = Exchange.create(robot, num_arms)
         self._workers: list[_Worker] = []
         self._finalizer = weakref.finalize(self, _end, self._workers, self._exchange)
-        sizes = group_sizes(num_arms)
-        remaining, first_arm = iter(sizes), 0
+        sizes, first_arm = group_sizes(num_arms), 0
         # As many workers as cores are pinned to one core each; the system schedules fewer workers.
         cores = usable_cores()
-        for index, num_groups in enumerate(_spread(len(sizes), min(num_workers, len(sizes)))):
+        has_display = sys.platform in ("win32", "darwin") or bool(os.environ.get("DISPLAY"))
+        for index, groups in enumerate(np.array_split(sizes, min(num_workers, len(sizes)))):
             assignment = Assignment(
                 exchange=str(self._exchange.path),
                 num_arms=num_arms,
                 first_arm=first_arm,
-                group_sizes=list(islice(remaining, num_groups)),
+                group_sizes=groups.tolist(),
                 urdf=robot.urdf,
                 tool=robot.tool_link,
                 solver_iterations=solver_iterations,
                 control_rate=control_rate,
-                window=window and index == 0,
+                window=window and has_display and index == 0,
                 core=cores[index] if num_workers == len(cores) else None,
             )
             worker = _Worker(f"worker {index}", assignment, self._exchange.descriptors)
@@ -202,11 +198,7 @@ class WorkerPool:
 
     @property
     def exchange(self) -> Exchange:
-        """Arrays in memory shared with the workers.
-
-        Raises:
-            RuntimeError: the pool is closed.
-        """
+        """Arrays in memory shared with the workers; a RuntimeError once the pool is closed."""
         if not self._finalizer.alive:
             raise RuntimeError("the environment is closed")
         return self._exchange
@@ -219,8 +211,7 @@ class WorkerPool:
     def give_way(self) -> None:
         """Let the workers leave a core to the program, which computes while they simulate.
 
-        Workers pinned to a core, or of equal priority, delay the program. Repeated calls have no
-        effect.
+        Workers pinned to a core, or of equal priority, delay the program.
         """
         for worker in self._workers:
             if not worker.gives_way:
@@ -269,8 +260,7 @@ class WorkerPool:
     def recover(self) -> bool:
         """Replace workers whose step was not finished, for instance because of Ctrl-C.
 
-        Returns:
-            Whether a worker was replaced; the states of the arms must then be written again.
+        If there were any, return True: the states of the arms must be written again.
         """
         interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:
@@ -284,27 +274,16 @@ class WorkerPool:
         cause = worker.reap()
         self._restart(worker, cause)
         log.warning(
-            "%s (process %d) %s: the episodes of arms %d to %d are truncated; process %d replaces "
-            "it",
-            worker.name,
-            pid,
-            cause,
-            arms.start,
-            arms.stop - 1,
-            worker.process.pid,
+            f"{worker.name} (process {pid}) {cause}: the episodes of arms {arms.start} to "
+            f"{arms.stop - 1} are truncated; process {worker.process.pid} replaces it"
         )
         self.lost_episodes += arms.stop - arms.start
         self.exchange.rewritten[arms] = 1
 
     def _restart(self, worker: _Worker, cause: str = "") -> None:
-        """Start a process in place of a lost one.
+        """Start a process in place of a lost one, unless too many were lost in a row.
 
-        Args:
-            worker: worker whose process has ended.
-            cause: what happened to it.
-
-        Raises:
-            WorkerError: too many processes were lost in a row.
+        `cause` is what happened to it.
         """
         while worker.losses < MAX_LOSSES:
             worker.losses += 1
@@ -312,19 +291,11 @@ class WorkerPool:
             if worker.wait(patience_to_start(self._step_timeout)):
                 return
             cause = worker.reap()
-        raise WorkerError(
-            f"{worker.name} (process {worker.process.pid}) {cause}, the last of {MAX_LOSSES + 1} "
-            "processes in a row that finished no step"
-        )
+        raise too_many_losses(f"{worker.name} (process {worker.process.pid}) {cause}")
 
     def close(self) -> None:
         """End the processes and remove the shared file; may be called again."""
         self._finalizer()
-
-
-def _spread(total: int, parts: int) -> list[int]:
-    """Return `parts` integers that sum to `total` and differ by at most one."""
-    return [total // parts + (index < total % parts) for index in range(parts)]
 
 
 def _reap(process: subprocess.Popen[bytes], seconds: float = SECONDS_TO_END) -> int:

@@ -29,30 +29,19 @@ SIGNAL = b"."  # starts a step, and answers it
 
 @dataclass(frozen=True)
 class Assignment:
-    """Assignment of a worker process, in plain values that can be encoded as JSON.
+    """Assignment of a worker process, in plain values that can be encoded as JSON."""
 
-    Attributes:
-        exchange: path of the shared memory.
-        num_arms: number of all arms in the shared memory.
-        first_arm: index of the worker's first arm.
-        group_sizes: number of arms in each client of the worker.
-        urdf, tool, solver_iterations, control_rate: see `WorkerPool`.
-        window: whether to open a window for the first client; needs a display.
-        core: index of the core to pin the process to; None for no pinning.
-        parent: process to end with, see `end_with`.
-    """
-
-    exchange: str
-    num_arms: int
-    first_arm: int
-    group_sizes: list[int]
+    exchange: str  # path of the shared memory
+    num_arms: int  # of all workers
+    first_arm: int  # index of the worker's first arm
+    group_sizes: list[int]  # number of arms in each client of the worker
     urdf: str
     tool: str | None
     solver_iterations: int
     control_rate: float
-    window: bool
-    core: int | None
-    parent: int | None = None
+    window: bool  # whether to open a window for the first client; needs a display
+    core: int | None  # index of the core to pin the process to; None for no pinning
+    parent: int | None = None  # process to end with, see `end_with`
 
     @property
     def arms(self) -> slice:
@@ -73,11 +62,8 @@ def main(assignment: Assignment) -> None:
     from envs.fanuc.simulation import ArmGroup, ArmSimulation
 
     robot = load_robot(urdf=assignment.urdf, tool=assignment.tool)
-    exchange = Exchange(Path(assignment.exchange), robot, assignment.num_arms)
-    state, action = exchange.state[assignment.arms], exchange.action[assignment.arms]
-    target, rewritten = exchange.target[assignment.arms], exchange.rewritten[assignment.arms]
-    observation, distance = (x[assignment.arms] for x in (exchange.observation, exchange.distance))
-    idle = exchange.idle[assignment.arms]
+    path = Path(assignment.exchange)
+    shared = Exchange(path, robot, assignment.num_arms, assignment.arms)
     encode = ArmEncoder(robot)
     rate = assignment.control_rate
     groups = [
@@ -91,17 +77,17 @@ def main(assignment: Assignment) -> None:
         os.write(output, SIGNAL)
         while os.read(0, 1):
             began = time.perf_counter()
-            if rewritten.any():
-                simulation.write(np.flatnonzero(rewritten).tolist(), state, target)
-                rewritten[:] = 0
-            simulation.step(state, action, idle)
-            encode(state, target, observation, distance)
+            if shared.rewritten.any():
+                rows = np.flatnonzero(shared.rewritten).tolist()
+                simulation.write(rows, shared.state, shared.target)
+                shared.rewritten[:] = 0
+            simulation.step(shared.state, shared.action, shared.idle)
+            encode(shared.state, shared.target, shared.observation, shared.distance)
             if assignment.window:  # show the arms at most in real time
                 time.sleep(max(0.0, 1 / rate - (time.perf_counter() - began)))
             os.write(output, SIGNAL)
     simulation.close()
-    del state, action, target, rewritten, observation, distance, idle
-    exchange.remove()  # under Windows the parent cannot remove the file if it was killed
+    shared.remove()  # under Windows the parent cannot remove the file if it was killed
 
 
 def _share_cores_well(core: int | None) -> None:

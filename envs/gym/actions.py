@@ -27,29 +27,22 @@ Table: TypeAlias = tuple[tuple[float, ...], ...]
 class Actions(NamedTuple):
     """Actions of a Gymnasium space, and their conversion.
 
-    Attributes:
-        spec: spec of a batch: int64 `[num_envs]` for a Discrete space, 0 to n - 1, and for the
-            rows of `choices`; float32 `[num_envs, D]` in [-1, 1] for a Box.
-        to_env: returns a batch of actions in the format of a vector environment; actions of a Box
-            are mapped to its bounds.
-        table: table of discrete actions, see `GymnasiumEnv`; None for other spaces than a Box.
-        bounds: lowest and highest values of a Box; None for other spaces.
-        choices: all combinations of a MultiDiscrete or MultiBinary space; None for other spaces.
+    The spec of a batch is int64 `[num_envs]` for a Discrete space, 0 to n - 1, and for the rows of
+    `choices`; float32 `[num_envs, D]` in [-1, 1], mapped to its bounds, for a Box.
     """
 
     spec: TensorSpec
-    to_env: Callable[[Tensor], NDArray]
-    table: Table | None = None
-    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    choices: Table | None = None
+    to_env: Callable[[Tensor], NDArray]  # returns a batch in the format of a vector environment
+    table: Table | None = None  # of discrete actions of a Box, see `GymnasiumEnv`
+    bounds: tuple[tuple[float, ...], tuple[float, ...]] | None = None  # lowest and highest of a Box
+    choices: Table | None = None  # all combinations of a MultiDiscrete or MultiBinary space
 
 
 def _of_discrete(space: Discrete, num_envs: int) -> Actions:
     start = int(space.start)
 
     def to_env(action: Tensor) -> NDArray:
-        numbers: NDArray[np.int64] = action.numpy()
-        return numbers + start if start else numbers
+        return action.numpy() + start if start else action.numpy()
 
     return Actions(Categorical(int(space.n), shape=(num_envs,), dtype=torch.int64), to_env)
 
@@ -100,12 +93,9 @@ def _table(dimensions: int, levels: int) -> Table:
 
 
 def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
-    """Return the actions of a space.
+    """Return the actions of the space of one environment.
 
-    Args:
-        space: action space of one environment.
-        num_envs: number of environments.
-        levels: number of values per dimension in the table of discrete actions, at least 2.
+    The table of discrete actions has `levels` values per dimension, at least 2.
 
     Raises:
         ConfigurationError: the space is not supported: see the keys of `GymnasiumEnv`.
@@ -119,7 +109,7 @@ def actions_of(space: Space, num_envs: int, levels: int) -> Actions:
             return _of_box(space, num_envs, levels)
         raise ConfigurationError(
             f"its action space, a {describe(space)}, has no finite bounds; actions in [-1, 1] need "
-            f"finite bounds to be mapped to"
+            "finite bounds to be mapped to"
         )
     raise ConfigurationError(
         f"actions of a {describe(space)} are not supported; supported are Discrete, MultiDiscrete "

@@ -77,18 +77,10 @@ def preprocessing_of(
     terminal_on_life_loss: bool,
     training: bool,
 ) -> Preprocessing | None:
-    """Return the preprocessing of an environment.
+    """Return the preprocessing of an environment, None if it has none; see `GymnasiumEnv`.
 
-    Args:
-        name: Gymnasium id with version, with or without `package:`.
-        wanted: whether to preprocess; None for Atari environments only.
-        vectorization: execution of the copies, see `GymnasiumEnv`.
-        options: keyword arguments of `gymnasium.make` by the user.
-        terminal_on_life_loss: end an episode at the loss of a life in training.
-        training: whether the environment is for training; other episodes are full games.
-
-    Returns:
-        The preprocessing; None for an environment without.
+    `wanted` is the setting `atari_preprocessing`. Only in training does the loss of a life end an
+    episode; other episodes are full games.
 
     Raises:
         ConfigurationError: the settings do not fit together, or do not fit the environment.

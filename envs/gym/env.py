@@ -142,14 +142,14 @@ class GymnasiumEnv(Environment):
         self._processes = self._vector if isinstance(self._vector, WatchedVectorEnv) else None
         self.stall_seconds = step_timeout if self._processes is None else None
         metadata = self._vector.metadata
-        usual_step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)
+        step_seconds = 1.0 / (metadata.get("render_fps") or _USUAL_FPS)
         settings = {"num_envs": num_envs, "vectorization": vectorization}
         self.capabilities = replace(
             self.capabilities_of(settings, self.device),
             discrete_actions=self._actions.table,
             action_table=self._actions.choices,
             frame_stacks=self._stacks.counts,
-            step_seconds=STEP_SECONDS if is_atari else usual_step_seconds,
+            step_seconds=STEP_SECONDS if is_atari else step_seconds,
             action_range=self._actions.bounds,
             has_state=mode == "train" and vectorization != "vector_entry_point",
             can_render=is_atari or "rgb_array" in (metadata.get("render_modes") or ()),
@@ -193,9 +193,7 @@ class GymnasiumEnv(Environment):
         return self._batch({key: leaf for key, leaf in after.items() if key != "reward"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
-        if self._begun is not None:
-            self._episodes.discard()
-            self._begun = None
+        self._discard_begun()
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None:
             chosen = np.ones(self.num_envs, np.bool_)
@@ -205,6 +203,11 @@ class GymnasiumEnv(Environment):
             chosen = mask.reshape(-1).numpy()
             observations = self._episodes.restart(chosen)
         return self._batch(self._stacks.restart(observations, chosen))
+
+    def _discard_begun(self) -> None:
+        if self._begun is not None:
+            self._episodes.discard()
+            self._begun = None
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the state of all episodes, before a step that has begun.
@@ -231,9 +234,7 @@ class GymnasiumEnv(Environment):
         """
         if not (self.capabilities.has_state and state_dict):
             return
-        if self._begun is not None:
-            self._episodes.discard()
-            self._begun = None
+        self._discard_begun()
         self._episodes.load_state_dict(state_dict["episodes"])
         self._stacks.load_state_dict(state_dict["stacks"])
 

@@ -28,11 +28,6 @@ Tensors = dict[str, Tensor]
 class Episodes:
     """Episodes without autoreset: `restart` resets any environment at any time.
 
-    Args:
-        vector: vector environment to step.
-        observations: conversion of its observations to tensors.
-        seed: random seed of the first `begin`; None for a random one.
-
     Attributes:
         seed: random seed of the next `begin`; None to continue the random sequence.
         over: whether the last step ended the episode, bool `[num_envs]`.
@@ -66,15 +61,12 @@ class Episodes:
         return self._with_false_dones(self._current)
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        """Start a new episode in some environments.
+        """Start a new episode in chosen environments, bool `[num_envs]`; or in none.
 
-        Args:
-            chosen: mask of the environments to reset, bool `[num_envs]`. If it selects all while
-                some episodes are still running, this is `begin`. It may select none.
+        If all are chosen while some episodes are still running, this is `begin`.
 
         Returns:
-            Observations of all environments by key, with `terminated`, `truncated` and `done`
-            false.
+            Observations of all environments as from `begin`.
 
         Raises:
             ConfigurationError: a chosen episode is still running, and the autoreset mode cannot
@@ -137,8 +129,7 @@ class Episodes:
     def state_dict(self, *, has_begun: bool) -> dict[str, Any]:
         """Return the state of all open episodes, for environments with a `Recorder`.
 
-        Args:
-            has_begun: whether a step has begun; the state is the one before it.
+        If a step has begun, it is the state before that step.
 
         Raises:
             EpisodesLostError: the process of an environment is lost, whose episode the next step
@@ -164,25 +155,22 @@ class Episodes:
             EpisodesLostError: they do not come to the same observations and rewards, or the
                 settings of the environment differ.
         """
-        records = state["records"]
-        mode = self._vector.metadata["autoreset_mode"].name
-        if len(records) != self._vector.num_envs or state["autoreset"] != mode:
+        records, vector = state["records"], self._vector
+        mode = vector.metadata["autoreset_mode"].name
+        if len(records) != vector.num_envs or state["autoreset"] != mode:
             raise EpisodesLostError("the episodes were saved with another num_envs or autoreset")
-        vector = self._vector
         vector.set_attr("episode", [as_arrays(record) for record in records])
         is_watched = isinstance(vector, WatchedVectorEnv)
         patient = vector.without_timeout() if is_watched else nullcontext()
         with announced(records), quiet_workers(vector), patient:
             vector.reset()
-        repeats = all(self._vector.get_attr("repeated"))
-        repeats &= self._ends(np.array(self._vector.get_attr("owes_reset")), state["over"].numpy())
-        if not repeats:
+        over, ended = state["over"].numpy(), np.array(vector.get_attr("owes_reset"))
+        if not (all(vector.get_attr("repeated")) and self._ends(ended, over)):
             raise EpisodesLostError("the simulator does not repeat the saved episodes exactly")
-        self.seed, self._current = state["seed"], dict(state["current"])
-        self.over = state["over"].numpy()
+        self.seed, self._current, self.over = state["seed"], dict(state["current"]), over
 
     def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
-        """Return whether only those of the repeated episodes ended that were over."""
+        """Return whether all repeated episodes that ended were over when saved."""
         return not (ended & ~over).any()
 
     def _with_false_dones(self, observations: Tensors) -> Tensors:

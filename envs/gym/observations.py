@@ -23,16 +23,10 @@ _CHANNELS = (1, 3, 4)
 
 
 class _Reader(NamedTuple):
-    """Converts batches of one space to tensors.
+    """Converts batches of one space to tensors."""
 
-    Attributes:
-        spec: spec of one environment.
-        read: returns a copy of a batch `[B, ...]` as a tensor.
-        is_image: whether the observation is an image.
-    """
-
-    spec: TensorSpec
-    read: Callable[[NDArray], Tensor]
+    spec: TensorSpec  # of one environment
+    read: Callable[[NDArray], Tensor]  # returns a copy of a batch `[B, ...]`
     is_image: bool = False
 
 
@@ -82,11 +76,7 @@ class Observations:
         return Composite(specs, shape=(num_envs,))
 
     def read(self, batch: Any) -> dict[str, Tensor]:
-        """Return a copy of a batch of observations as tensors by key.
-
-        Args:
-            batch: observations of a vector environment; it may be overwritten afterwards.
-        """
+        """Return a copy of a batch of observations of a vector environment as tensors by key."""
         tensors = {}
         for key, reader in self._readers.items():
             entry = batch
@@ -225,7 +215,7 @@ def _one_hot(space: Discrete) -> _Reader:
 
 
 def describe(space: Space) -> str:
-    """Return a short description of a space."""
+    """Return the kind of a space, with dtype and shape of a Box."""
     if isinstance(space, Box):
         return f"Box of {space.dtype} {space.shape}"
     return f"{type(space).__name__} space"

@@ -22,6 +22,7 @@ from envs.processes import (
     SECONDS_TO_END_IN_STEP,
     Patience,
     patience_to_start,
+    too_many_losses,
 )
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 
@@ -40,10 +41,8 @@ class WatchedVectorEnv(AsyncVectorEnv):
     The episode of a lost process is truncated with reward 0, in the step in which it is lost. The
     new process begins another episode as the autoreset mode says.
 
-    Args:
-        env_fns: functions that make the environments.
-        step_timeout: seconds that a step or reset of all environments may take; None for no limit.
-        options: other arguments of `AsyncVectorEnv`.
+    `step_timeout` are the seconds that a step or reset of all environments may take; None for no
+    limit. The other arguments are those of `AsyncVectorEnv`.
 
     Attributes:
         lost: whether the last step truncated an episode for this reason, bool `[num_envs]`; its
@@ -119,9 +118,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes, also those that do not answer.
 
-        Args:
-            timeout: seconds in which they may end by themselves; None for 10, or 2 in a step.
-            terminate: leave them no time.
+        They may end by themselves for `timeout` seconds (10, or 2 in a step), unless `terminate`.
         """
         for pipe in self.parent_pipes:
             if pipe is not None:
@@ -147,7 +144,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
         except Exception as error:
             if not plays:
                 raise
-            # Not of the code of the environment: Gymnasium cannot read what it has returned.
+            # Gymnasium cannot read the result; the environment itself has not failed.
             kind = type(error).__name__
             raise WorkerError(
                 f"the result of a step or reset cannot be read: {kind}: {one_line(error)}"
@@ -280,11 +277,7 @@ class _Worker:
         return None
 
     def _replace(self) -> _Answer:
-        """Replace the lost process, and return the answer to the reset of the new one.
-
-        Raises:
-            WorkerError: too many processes were lost in a row.
-        """
+        """Replace the lost process, and return the answer to the reset of the new one."""
         lost = f"{self._name} {self._cause}"
         command, data = self._message
         reset = dict(data) if command == "reset" else {"seed": None, "options": None}
@@ -303,9 +296,7 @@ class _Worker:
                 log.warning("%s: %sprocess %d replaces it", lost, loss, self._process.pid)
                 return answer
             lost = f"{self._name} {self._cause}"
-        raise WorkerError(
-            f"{lost}, the last of {MAX_LOSSES + 1} processes in a row that finished no step"
-        )
+        raise too_many_losses(lost)
 
     @property
     def _process(self) -> multiprocessing.Process:

@@ -14,11 +14,7 @@ from envs.gym.episodes import Tensors
 class ImageStacks:
     """Replaces each image by a stack of the last images of its environment, newest one last.
 
-    At the start of an episode all images of a stack are the first one.
-
-    Args:
-        keys: keys of the images.
-        frames: number of images in a stack, at least 1.
+    At the start of an episode all images of a stack are the first one. With 1 frame, images stay.
     """
 
     def __init__(self, keys: Sequence[str], frames: int) -> None:
@@ -42,11 +38,9 @@ class ImageStacks:
         return spec
 
     def restart(self, tensors: Tensors, chosen: NDArray[np.bool_]) -> Tensors:
-        """Stack the images after new episodes have begun.
+        """Stack the images after new episodes have begun in chosen environments, bool `[num_envs]`.
 
-        Args:
-            tensors: observations of all environments, from `Episodes.begin` or `Episodes.restart`.
-            chosen: mask of the environments with a new episode, bool `[num_envs]`.
+        `tensors` are the observations from `Episodes.begin` or `Episodes.restart`.
         """
         active = tensors.get("active")
         self._resets = None if active is None else ~active.numpy().reshape(-1)
@@ -72,7 +66,7 @@ class ImageStacks:
         self._resets = None if state["resets"] is None else state["resets"].numpy()
 
     def _stacked(self, tensors: Tensors, first: NDArray[np.bool_] | None) -> Tensors:
-        """Return the observations with stacks; begin those of the environments in `first`."""
+        """Return the observations with stacks; the environments in `first` start new ones."""
         if first is not None and first.any():
             mask = torch.from_numpy(first).reshape(-1, 1, 1, 1)
             for key in self._keys:

@@ -28,14 +28,10 @@ from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
 from torchrl_gpu.signals import ignore_stop_signals
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
-Autoreset = Literal["disabled", "same_step", "next_step"]  # in lower case, those of Gymnasium
+Autoreset = Literal["disabled", "same_step", "next_step"]  # Gymnasium's, in lower case
 
 # Modules of environments that need further packages, and the extras that install them.
-_EXTRAS = {
-    "gymnasium.envs.box2d": "box2d",
-    "gymnasium.envs.mujoco": "mujoco",
-    "ale_py": "atari",
-}
+_EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "ale_py": "atari"}
 
 # Modules between a worker process and the code of the user.
 _OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)")
@@ -45,11 +41,10 @@ _OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs"
 
 
 def registered(name: str) -> str:
-    """Return the name of an environment if it is registered with Gymnasium.
+    """Return the name of an environment, a Gymnasium id with version, if it is registered.
 
-    Args:
-        name: Gymnasium id with version; `package:Name-v0` imports `package` first, which registers
-            the environment. `ALE/...` needs no such prefix.
+    `package:Name-v0` imports `package` first, which registers the environment; `ALE/...` needs no
+    such prefix.
 
     Raises:
         ValueError: the id is not registered, or the package cannot be imported.
@@ -80,25 +75,13 @@ def make_vector(
     *,
     render: bool,
     step_timeout: float | None,
-    preprocessing: Preprocessing | None = None,
-    records: bool = False,
+    preprocessing: Preprocessing | None,
+    records: bool,
 ) -> VectorEnv:
-    """Make a vector environment.
+    """Make a vector environment whose `metadata` hold `autoreset_mode`, see `GymnasiumEnv`.
 
-    Args:
-        name: Gymnasium id with version, with or without `package:`.
-        num_envs: number of environment copies, at least 1.
-        vectorization: execution of the copies, see `GymnasiumEnv`.
-        autoreset: autoreset mode, see `GymnasiumEnv`; None for the default of the vectorization.
-        options: keyword arguments of `gymnasium.make`.
-        render: whether the environment must be able to render images.
-        step_timeout: seconds that a step in processes may take; None for no limit.
-        preprocessing: preprocessing of an Atari environment; None for no preprocessing.
-        records: record the open episodes by a `Recorder` around each copy; without effect on
-            `vector_entry_point`.
-
-    Returns:
-        The vector environment; its `metadata` hold `autoreset_mode`.
+    With `render` it can render images. `preprocessing` is that of an Atari environment. `records`
+    puts a `Recorder` of the open episodes around each copy, except with `vector_entry_point`.
 
     Raises:
         ConfigurationError: the environment cannot be made with these arguments.

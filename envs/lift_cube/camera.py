@@ -82,11 +82,7 @@ class WristCamera(CheckedFields):
 
 
 def refuse_unseen(camera: WristCamera) -> None:
-    """Refuse settings of a camera whose images nobody sees.
-
-    Raises:
-        ConfigurationError: a setting is not the default.
-    """
+    """Refuse settings of a camera that draws nothing, unless they are the defaults."""
     defaults = vars(WristCamera())
     changed = [name for name, value in vars(camera).items() if value != defaults.get(name)]
     if changed:
@@ -95,14 +91,10 @@ def refuse_unseen(camera: WristCamera) -> None:
 
 
 def choose(renderer: Renderer, backend: str) -> Way:
-    """Return the way to draw on this machine.
-
-    Args:
-        renderer: setting of the user.
-        backend: backend of Genesis.
+    """Return the way to draw with a backend of Genesis, by the setting `renderer`.
 
     Raises:
-        ConfigurationError: the machine cannot draw in the way that the user set.
+        ConfigurationError: the machine cannot draw in this way.
     """
     has_madrona = importlib.util.find_spec("gs_madrona") is not None
     if renderer == "madrona":
@@ -122,12 +114,7 @@ def choose(renderer: Renderer, backend: str) -> Way:
 class Cameras:
     """The wrist camera of all environments and a camera that overlooks the scene.
 
-    Args:
-        gs: the package `genesis`.
-        scene: scene of Genesis, before it is built.
-        wrist: description of the wrist camera.
-        way: way to draw.
-        overview: also add the camera that overlooks the scene.
+    They are added to a scene of Genesis before it is built; the second one only with `overview`.
     """
 
     def __init__(
@@ -140,23 +127,16 @@ class Cameras:
         self._wrist = scene.add_camera(
             res=(wrist.size, wrist.size), fov=wrist.fov, near=_NEAR, far=_FAR
         )
-        self._overview = (
+        if overview:
             # Madrona draws all its cameras in one size; the rasterizer draws those for debugging.
-            scene.add_camera(
+            self._overview = scene.add_camera(
                 res=_OVERVIEW_SIZE, fov=_OVERVIEW_FOV, near=_NEAR, far=_FAR, debug=True
             )
-            if overview
-            else None
-        )
         place = (np.array(vector) for vector in _OVERVIEW_PLACE)
         self._overview_pose = gs.utils.geom.pos_lookat_up_to_T(*place)
 
     def wrist_images(
-        self,
-        position: Tensor,
-        rotation: Tensor,
-        shift: Tensor,
-        chosen: Tensor | None = None,
+        self, position: Tensor, rotation: Tensor, shift: Tensor, chosen: Tensor | None = None
     ) -> Tensor:
         """Return images of the wrist cameras `[K, 3, H, W]`, uint8, of the scene as it is now.
 
@@ -181,7 +161,6 @@ class Cameras:
 
     def overview_image(self, index: int) -> Tensor:
         """Return the image `[480, 640, 3]`, uint8, of the scene of one environment."""
-        assert self._overview is not None
         poses = np.repeat(self._overview_pose[None], self._scene.n_envs, axis=0)
         return self._draw(self._overview, poses, [index])[0]
 

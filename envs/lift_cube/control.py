@@ -51,8 +51,7 @@ def damping_matrix(device: torch.device) -> Tensor:
 def comparison(desired: Tensor) -> Tensor:
     """Return the matrix `[4, 4]` with which `tilt` compares orientations to a desired one.
 
-    Args:
-        desired: unit quaternion w, x, y, z `[4]`.
+    Orientations are unit quaternions w, x, y, z.
     """
     w, x, y, z = desired
     # desired * conjugate(q), whose vector is sin(angle / 2) times the axis, is linear in q.
@@ -63,11 +62,8 @@ def comparison(desired: Tensor) -> Tensor:
 def tilt(current: Tensor, compared: Tensor) -> Tensor:
     """Return the rotation vectors `[N, 3]` in rad from current orientations to the desired one.
 
-    They are 2 sin(angle / 2) long, which is the angle for small ones.
-
-    Args:
-        current: unit quaternions w, x, y, z `[N, 4]`.
-        compared: `comparison` of the desired orientation.
+    They are 2 sin(angle / 2) long, which is the angle for small ones. `current` are unit
+    quaternions `[N, 4]`, and `compared` is the `comparison` of the desired one.
     """
     difference = current @ compared
     # q and -q are the same rotation: choose the shorter way.
@@ -75,11 +71,7 @@ def tilt(current: Tensor, compared: Tensor) -> Tensor:
 
 
 def lever(point: Tensor) -> Tensor:
-    """Return the matrix `[16, 3]` with which `carried` moves a point of a body.
-
-    Args:
-        point: the point in the frame of the body `[3]`, m.
-    """
+    """Return the matrix `[16, 3]` with which `carried` moves a point `[3]`, m, of a body."""
     # Rotated by q = (w, a), a point v is (w^2 - a a) v + 2 a (a v) + 2 w (a x v): it is linear in
     # the products of the elements of q.
     products, axes = point.new_zeros(4, 4, 3), torch.eye(3, device=point.device)
@@ -90,12 +82,9 @@ def lever(point: Tensor) -> Tensor:
 
 
 def carried(position: Tensor, quaternion: Tensor, levers: Tensor) -> Tensor:
-    """Return where bodies carry a point that is fixed to them, `[N, 3]`, m.
+    """Return the positions `[N, 3]`, m, of a point fixed to bodies, by its `lever`.
 
-    Args:
-        position: positions of the bodies `[N, 3]`, m.
-        quaternion: their orientations, unit quaternions w, x, y, z `[N, 4]`.
-        levers: `lever` of the point.
+    The positions of the bodies are `[N, 3]`, m, and their orientations unit quaternions `[N, 4]`.
     """
     products = quaternion.unsqueeze(2) * quaternion.unsqueeze(1)
     return torch.addmm(position, products.flatten(1), levers)

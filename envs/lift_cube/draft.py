@@ -7,18 +7,14 @@ from typing import Any, Final
 from torchrl_gpu.errors import ConfigurationError
 
 _CHAIN: Final = 3  # joints that move a hand along x, y and z
-_FINGER_TRAVEL: Final = math.pi  # m or rad; a joint that moves farther is none of a finger
+_FINGER_TRAVEL: Final = math.pi  # m or rad; a finger joint moves no farther
 _GAIN: Final = 100.0  # where the file has none
 
 
 def draft(file: str, robot: Any) -> str:
     """Return the command that describes an arm as far as its file tells.
 
-    What the file does not tell is `???`, Hydra's missing value.
-
-    Args:
-        file: path of the robot file.
-        robot: the arm in Genesis.
+    Unknown values are `???`, Hydra's missing value. `robot` is the arm in Genesis.
 
     Raises:
         ConfigurationError: the file describes no arm with a gripper.

@@ -5,11 +5,12 @@ from typing import Annotated, Any, Final
 
 import torch
 from pydantic import Field
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 from torch import Tensor
 from torch.nn import functional as F
-from torchrl.data import Bounded, Composite, Unbounded
+from torchrl.data import Bounded, TensorSpec, Unbounded
 
+from envs.arm_env import ArmEnv
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
 from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
@@ -24,7 +25,6 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element
-from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
 
 STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
@@ -37,7 +37,7 @@ _ACTION: Final = (
 )
 
 
-class LiftCubeEnv(Environment):
+class LiftCubeEnv(ArmEnv):
     """An arm with a gripper reaches a cube on the floor, grasps it and lifts it by 6.5 cm.
 
     An action `[4]` in [-1, 1] moves the target of the grip point by up to 2 cm along x, y and z,
@@ -52,7 +52,8 @@ class LiftCubeEnv(Environment):
             position of the cube.
         frame_stack: more than 1 needs `pixels`.
         arm: description of the arm.
-        camera: description of the camera at the wrist; without `pixels` it is in films alone.
+        camera: description of the camera at the wrist; without `pixels` it appears only
+            in films.
         curriculum: share of the training episodes that start with the open gripper around the cube.
         cube_range: maximum distance of the cube from the centre of the workspace at the start,
             along x and along y, in metres.
@@ -103,15 +104,9 @@ class LiftCubeEnv(Environment):
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)
-        settings = {
-            "num_envs": num_envs,
-            "pixels": pixels,
-            "frame_stack": frame_stack,
-            "arm": arm,
-            "camera": camera,
-            "size": size,
-        }
-        self.capabilities = self.capabilities_of(settings, torch.device(device))
+        settings = {"num_envs": num_envs, "arm": arm, "size": size}
+        images = {"pixels": pixels, "frame_stack": frame_stack, "camera": camera}
+        self.capabilities = self.capabilities_of(settings | images, torch.device(device))
         wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,
@@ -124,12 +119,10 @@ class LiftCubeEnv(Environment):
             show_viewer=show_viewer,
         )
         super().__init__(device=self.simulation.device, batch_size=[num_envs])
-        self.pixels = pixels
-        self.camera = camera
+        self.pixels, self.camera = pixels, camera
         self.max_episode_steps = max_episode_steps
         self.curriculum = curriculum
-        self.friction = friction
-        self.mass = mass
+        self.friction, self.mass = friction, mass
         self.mode: Mode = mode
         self._generator = torch.Generator(self.device).manual_seed(seed)
         self._starts = Starts(
@@ -147,28 +140,14 @@ class LiftCubeEnv(Environment):
         self._judge = Judge(task, self.simulation.cube_size / 2)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
         self._episodes = Episodes(self.simulation.observe(), task)
-        self._all = torch.ones(num_envs, dtype=torch.bool, device=self.device)
         self._reads_stall = accelerator_of(self.device).reads_stall
-        self._restart(self._all)
-        self._make_specs(num_envs)
-
-    def _make_specs(self, num_envs: int) -> None:
-        tensors = self._observations()
-        shape = tensors["observation"].shape
-        self.observation_spec = Composite(
-            observation=Unbounded(shape, dtype=torch.float32, device=self.device),
-            success=self._spec_of_flag(1),
-            shape=(num_envs,),
-        )
-        if self.pixels:
-            self.observation_spec["pixels"] = Bounded(
-                0, 255, shape=tensors["pixels"].shape, dtype=torch.uint8, device=self.device
-            )
-        self.action_spec = Bounded(
-            -1.0, 1.0, (num_envs, 4), dtype=torch.float32, device=self.device
-        )
-        self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32, device=self.device)
-        self.full_done_spec = self._spec_of_dones()
+        self._restart(torch.ones(num_envs, 1, dtype=torch.bool, device=self.device))
+        now = self._observations()
+        pictures: dict[str, TensorSpec] = {}
+        if pixels:
+            pictures["pixels"] = Bounded(0, 255, now["pixels"].shape, self.device, torch.uint8)
+        vector = Unbounded(now["observation"].shape, self.device, torch.float32)
+        self._make_specs(4, vector, **pictures)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         now, simulation = self._episodes, self.simulation
@@ -200,16 +179,11 @@ class LiftCubeEnv(Environment):
         done = after.get("done")
         if not self._reads_stall and not done.any():
             return after.exclude("reward")
-        self._restart(done[:, 0])
+        self._restart(done)
         return self.observe()
 
-    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
-        mask = None if tensordict is None else tensordict.get("_reset", None)
-        self._restart(self._all if mask is None else mask[:, 0])
-        return self.observe()
-
-    def _restart(self, chosen: Tensor) -> None:
-        """Start a new episode in the environments `chosen`, bool `[N]`."""
+    def _restart(self, mask: Tensor) -> None:
+        chosen = mask[:, 0]
         start = self._starts.draw(self.curriculum if self.mode == "train" else 0.0)
         self.simulation.place(chosen, start.joints, start.cube, start.yaw)
         if self.friction != _UNCHANGED:
@@ -217,19 +191,8 @@ class LiftCubeEnv(Environment):
         if self.mass != _UNCHANGED:
             self.simulation.set_mass(chosen, start.mass)
         if self._images is not None:
-            self._images.vary(chosen, start.shift, start.brightness)
-            self._images.restart(chosen)
+            self._images.restart(chosen, start.shift, start.brightness)
         self._episodes.restart(chosen, self.simulation.observe())
-
-    def observe(self) -> TensorDict:
-        """Return the current observations as a reset does, for instance after loading a state.
-
-        Returns:
-            TensorDict `[num_envs]` with `observation`; `success` and the done keys are false.
-        """
-        keys = ("success", *DONE_NAMES)
-        flags = torch.zeros(len(keys), *self.batch_size, 1, dtype=torch.bool, device=self.device)
-        return self._batch(self._observations() | dict(zip(keys, flags.unbind(), strict=True)))
 
     def _observations(self) -> dict[str, Tensor]:
         now = self._episodes
@@ -253,7 +216,7 @@ class LiftCubeEnv(Environment):
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
-            raise ConfigurationError("lift_cube draws its pictures in mode=demo alone")
+            raise ConfigurationError("lift_cube draws pictures only in mode=demo")
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)
@@ -319,7 +282,7 @@ class LiftCubeEnv(Environment):
 
         Returns:
             Flags `[*B]`, bool. The search starts in the home posture, stays within the limits of
-            the joints and knows no contact. The episodes continue as if it had not been.
+            the joints and ignores contacts. It does not disturb the episodes.
         """
         state = self.simulation.state_dict()
         goal = position.reshape(-1, 3).to(self._low)
@@ -349,9 +312,6 @@ class LiftCubeEnv(Environment):
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
-
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same scene.
 
         Raises:
             ConfigurationError: the state belongs to another scene or task.

@@ -15,42 +15,23 @@ _SAVED: Final = ("target", "steps", "last_action", "was_lifted", "term_sums")
 
 
 class Episodes:
-    """Keeps what changes in each step, apart from the environment, which is slow to set attributes.
-
-    Args:
-        scene: current positions and speeds.
-        task: task of the episodes.
-
-    Attributes:
-        scene: current positions and speeds.
-        target: targets of the grip points `[N, 3]`, m.
-        steps: steps since the start of each episode `[N, 1]`, int64.
-        last_action: `[N, 4]`.
-        was_lifted: `Progress.lifted` of the last step, bool `[N]`.
-        quantities: `Progress.quantities` of the last step `[T, N]`.
-        term_sums: sums of `Progress.quantities` since the last metrics `[T, N]`.
-        term_count: number of steps in these sums.
-    """
+    """Keeps the state of each step, apart from the environment, which is slow to set attributes."""
 
     def __init__(self, scene: Scene, task: Task) -> None:
         self._task: Task = task
         count, device = len(scene.grip), scene.grip.device
-        self.scene = scene
-        self.target = torch.zeros(count, 3, device=device)
-        self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)
+        self.scene = scene  # current positions and speeds
+        self.target = torch.zeros(count, 3, device=device)  # of the grip points, m
+        self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)  # of each episode
         self.last_action = torch.zeros(count, 4, device=device)
-        self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)
-        self.quantities = torch.zeros(len(TERMS[task]), count, device=device)
+        self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)  # `Progress.lifted`
+        self.quantities = torch.zeros(len(TERMS[task]), count, device=device)  # of the last step
+        # Sums of `Progress.quantities` since the last metrics, and the number of steps in them.
         self.term_sums = torch.zeros_like(self.quantities)
         self.term_count = 0
 
     def advance(self, action: Tensor, progress: Progress) -> None:
-        """Count a step.
-
-        Args:
-            action: action of the step `[N, 4]`.
-            progress: judgement of the step.
-        """
+        """Count a step with its actions `[N, 4]`."""
         self.steps += 1
         self.last_action, self.was_lifted = action, progress.lifted
         self.quantities = progress.quantities
@@ -58,12 +39,7 @@ class Episodes:
         self.term_count += 1
 
     def restart(self, chosen: Tensor, scene: Scene) -> None:
-        """Start new episodes.
-
-        Args:
-            chosen: environments that begin an episode, bool `[N]`.
-            scene: positions and speeds at the start.
-        """
+        """Start new episodes in chosen environments, bool `[N]`; `scene` is their first one."""
         column = chosen.unsqueeze(-1)
         self.scene = scene
         self.target = torch.where(column, scene.grip, self.target)
@@ -94,11 +70,7 @@ class Episodes:
         return {**saved, "term_count": self.term_count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state of `state_dict`; the scene stays.
-
-        Raises:
-            ConfigurationError: the state belongs to another task.
-        """
+        """Restore a state of `state_dict` of the same task; the scene stays."""
         if len(state["term_sums"]) != len(TERMS[self._task]):
             raise ConfigurationError(f"env.task={self._task}: the saved state is of another task")
         for name in _SAVED:

@@ -12,9 +12,9 @@ from torch import Tensor
 from envs.examination import Examination
 from envs.genesis import start_genesis
 from envs.lift_cube.arm import PANDA, Arm
+from envs.lift_cube.arm_model import add_arm
 from envs.lift_cube.draft import draft, unit
 from envs.lift_cube.env import REACH_TOLERANCE, LiftCubeEnv
-from envs.lift_cube.simulation import add_arm
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
 
@@ -27,13 +27,10 @@ _log = logging.getLogger(__name__)
 
 
 def examine(settings: Mapping[str, Any]) -> Examination:
-    """Return a report on an arm and a picture of it.
+    """Return a report on an arm and a picture of it, for arguments of `LiftCubeEnv`.
 
     The report on an arm without a description has the names of its joints and links, and a draft of
     the description.
-
-    Args:
-        settings: arguments of `LiftCubeEnv`.
 
     Raises:
         ConfigurationError: the environment cannot simulate the arm; the message says why.
@@ -66,7 +63,7 @@ def _table(joints: list[Any]) -> str:
 
 
 def _abilities(env: LiftCubeEnv) -> tuple[str, NDArray[np.uint8]]:
-    """Return what the arm can do, as text and as a picture."""
+    """Return a report and a picture of the abilities of the arm."""
     arm = env.simulation.arm
     everywhere = torch.ones(_TRIALS, dtype=torch.bool)
     aside = torch.tensor([0.0, 0.0, 1.0]).expand(_TRIALS, 3) + env.grip
@@ -107,7 +104,7 @@ def _on_the_floor(env: LiftCubeEnv) -> list[str]:
 
 
 def _trial(env: LiftCubeEnv) -> Tensor:
-    """Return in which environments the arm grasps and lifts a cube, bool `[N]`."""
+    """Return whether the arm grasps and lifts a cube, bool `[N]`."""
     env.reset()
     simulation = env.simulation
     cube = simulation.observe().cube.clone()
@@ -126,5 +123,4 @@ def _draw(env: LiftCubeEnv, points: Tensor) -> NDArray[np.uint8]:
     simulation = env.simulation
     assert simulation.cameras is not None
     simulation.scene.draw_debug_spheres(points.numpy(), radius=0.006, color=(0.1, 0.4, 0.9, 1.0))
-    frame: NDArray[np.uint8] = simulation.cameras.overview_image(0).numpy()
-    return frame
+    return simulation.cameras.overview_image(0).numpy()

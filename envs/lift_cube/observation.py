@@ -21,9 +21,7 @@ _AXES: Final = ("x", "y", "z")
 def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
     """Return the elements of an observation, in the frame of the base.
 
-    Args:
-        arm: arm that is observed.
-        with_cube: whether touches and the position of the cube are observed, too.
+    `with_cube` tells whether touches and the position of the cube are observed, too.
     """
     closed, opened = (arm.per_finger(each) for each in (arm.closed_position, arm.open_position))
     fingers = list(zip(arm.fingers, closed, opened, strict=True))
@@ -56,13 +54,7 @@ def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
 
 
 class SceneEncoder:
-    """Encodes the positions and speeds of a scene.
-
-    Args:
-        elements: elements of an observation, see `observation_elements`.
-        device: device of the scene.
-        with_cube: also encode touches, and the position of the cube.
-    """
+    """Encodes the positions and speeds of a scene, with the scales of `observation_elements`."""
 
     def __init__(
         self, elements: Sequence[Element], device: torch.device, *, with_cube: bool
@@ -76,21 +68,8 @@ class SceneEncoder:
         self._with_cube = with_cube
 
     def __call__(self, scene: Scene, target: Tensor) -> Tensor:
-        """Return observations `[N, D]`, float32.
-
-        Args:
-            scene: positions and speeds.
-            target: targets of the grip points `[N, 3]`, m.
-        """
-        entries = [
-            scene.joints,
-            scene.joint_speeds,
-            scene.fingers,
-            scene.finger_speeds,
-            scene.grip,
-            target - scene.grip,
-            scene.tilt,
-        ]
-        if self._with_cube:
-            entries += [scene.touches, scene.cube, scene.to_cube]
-        return torch.addcmul(self._offset, self._scale, torch.cat(entries, dim=-1))
+        """Return observations `[N, D]`, float32; the targets of the grip points are `[N, 3]`, m."""
+        arm = (scene.joints, scene.joint_speeds, scene.fingers, scene.finger_speeds)
+        hand = (scene.grip, target - scene.grip, scene.tilt)
+        cube = (scene.touches, scene.cube, scene.to_cube) if self._with_cube else ()
+        return torch.addcmul(self._offset, self._scale, torch.cat((*arm, *hand, *cube), dim=-1))

@@ -1,92 +1,31 @@
 """The state of the scene that the task reads, and its reader."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from envs.lift_cube.arm import Arm
+from envs.lift_cube.arm_model import ArmParts, as_slice
 from envs.lift_cube.control import carried, comparison, lever, tilt
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError
-
-
-def as_slice(indices: list[int]) -> slice | list[int]:
-    """Return consecutive indices as a slice, which reads a view instead of a copy."""
-    first, last = indices[0], indices[-1]
-    return slice(first, last + 1) if indices == [*range(first, last + 1)] else indices
-
-
-class ArmParts(NamedTuple):
-    """Joints and links of the arm in Genesis, see `Arm`."""
-
-    joints: list[Any]
-    fingers: list[Any]
-    hand: Any
-    pads: list[Any]
-
-
-def find_parts(arm: Arm, robot: Any) -> ArmParts:
-    """Return the parts of `robot`, the arm in Genesis, that its description names.
-
-    Raises:
-        ConfigurationError: the arm lacks a named part, or has a moving joint that is not named.
-    """
-    joints = {joint.name: joint for joint in robot.joints if joint.n_dofs == 1}
-    links = {link.name: link for link in robot.links}
-
-    def named(kind: str, parts: Mapping[str, Any], setting: str, *names: str) -> list[Any]:
-        for name in names:
-            if name not in parts:
-                raise ConfigurationError(
-                    f"env.arm.{setting}: {arm.file} has no {kind} {name}; "
-                    f"it has: {', '.join(parts)}"
-                )
-        return [parts[name] for name in names]
-
-    parts = ArmParts(
-        named("joint", joints, "joints", *arm.joints),
-        named("joint", joints, "fingers", *arm.fingers),
-        named("link", links, "hand", arm.hand)[0],
-        named("link", links, "pads", *arm.pads),
-    )
-    loose = [name for name in joints if name not in (*arm.joints, *arm.fingers)]
-    if loose:
-        raise ConfigurationError(
-            f"env.arm.fingers: {arm.file} has further moving joints, {', '.join(loose)}; name each "
-            "joint in env.arm.joints or env.arm.fingers"
-        )
-    return parts
 
 
 class Scene(NamedTuple):
     """Positions and speeds of all parts that the task reads, float32 on the simulator's device.
 
     Tensors may share the memory of the simulator, whose next step then overwrites them.
-
-    Attributes:
-        joints: angles of the joints `[N, J]`, rad.
-        joint_speeds: `[N, J]`, rad/s.
-        fingers: positions of the F finger joints `[N, F]`, m or rad.
-        finger_speeds: `[N, F]`, m/s or rad/s.
-        grip: position of the grip point `[N, 3]`, m.
-        tilt: rotation vector from the orientation of the hand to that in the home posture `[N, 3]`,
-            rad.
-        cube: position of the cube's centre `[N, 3]`, m.
-        to_cube: way from the grip point to the cube's centre `[N, 3]`, m.
-        touches: whether each pad touches the cube, bool `[N, 2]`.
     """
 
-    joints: Tensor
-    joint_speeds: Tensor
-    fingers: Tensor
-    finger_speeds: Tensor
-    grip: Tensor
-    tilt: Tensor
-    cube: Tensor
-    to_cube: Tensor
-    touches: Tensor
+    joints: Tensor  # angles `[N, J]`, rad
+    joint_speeds: Tensor  # `[N, J]`, rad/s
+    fingers: Tensor  # positions of the F finger joints `[N, F]`, m or rad
+    finger_speeds: Tensor  # `[N, F]`, m/s or rad/s
+    grip: Tensor  # position of the grip point `[N, 3]`, m
+    tilt: Tensor  # rotation vector from the hand's orientation to that at home `[N, 3]`, rad
+    cube: Tensor  # position of the cube's centre `[N, 3]`, m
+    to_cube: Tensor  # way from the grip point to the cube's centre `[N, 3]`, m
+    touches: Tensor  # whether each pad touches the cube, bool `[N, 2]`
 
 
 class SceneReader:
@@ -94,12 +33,8 @@ class SceneReader:
 
     The getters of Genesis copy whole fields and select parts of the copies, which takes longer.
 
-    Args:
-        gs: the package `genesis`.
-        solver: rigid solver of the scene.
-        arm: parts of the arm.
-        cube: index of the cube's link.
-        grip_point: point in the frame of the hand `[3]`, m.
+    `gs` is the package `genesis`, `cube` the index of the cube's link, and the grip point is in the
+    frame of the hand `[3]`, m.
     """
 
     def __init__(self, gs: Any, solver: Any, arm: ArmParts, cube: int, grip_point: Tensor) -> None:
@@ -114,10 +49,11 @@ class SceneReader:
         angles = as_slice([joint.dofs_idx[0] for joint in arm.joints])
         fingers = as_slice([joint.dofs_idx[0] for joint in arm.fingers])
         axes = as_slice([joint.idx for joint in arm.joints])
-        self._joints = self._reading(dofs.pos, angles)
-        self._joint_speeds = self._reading(dofs.vel, angles)
-        self._fingers = self._reading(dofs.pos, fingers)
-        self._finger_speeds = self._reading(dofs.vel, fingers)
+        self._joints, self._joint_speeds, self._fingers, self._finger_speeds = (
+            self._reading(field, columns)
+            for columns in (angles, fingers)
+            for field in (dofs.pos, dofs.vel)
+        )
         self._axes = self._reading(joints.xaxis, axes)
         self._anchors = self._reading(joints.xanchor, axes)
         self._hand = self._reading(links.pos, arm.hand.idx)
@@ -132,9 +68,8 @@ class SceneReader:
         self._num_links: int = solver.n_links
         self._pads = torch.zeros(self._num_links**2, 2, dtype=torch.bool, device=device)
         for number, pad in enumerate(arm.pads):
-            self._pads[
-                [pad.idx * self._num_links + cube, cube * self._num_links + pad.idx], number
-            ] = True
+            pairs = [pad.idx * self._num_links + cube, cube * self._num_links + pad.idx]
+            self._pads[pairs, number] = True
         self._slots = torch.arange(self._order().shape[1], device=device)
         self._reads_stall = accelerator_of(device).reads_stall
         self._compared = comparison(self._rotation()[0].clone())

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -17,26 +16,23 @@ from envs.genesis import (
     start_genesis,
 )
 from envs.lift_cube.arm import Arm
+from envs.lift_cube.arm_model import MIN_FRICTION, add_arm, as_slice, check_positions, find_parts
 from envs.lift_cube.camera import SPACING, Cameras, WristCamera, choose
 from envs.lift_cube.control import damping_matrix, jacobian, joint_changes
-from envs.lift_cube.scene import Scene, SceneReader, as_slice, find_parts
+from envs.lift_cube.scene import Scene, SceneReader
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 logger = logging.getLogger(__name__)
 
-ASSETS: Final = Path(__file__).parent / "assets"
 CUBE_SIZE: Final = 0.03  # m
 CUBE_MASS: Final = 0.03  # kg
 FRICTION: Final = 0.5
-# Genesis takes the larger friction of two touching bodies: arm and floor leave it to the cube.
-_LEAST_FRICTION: Final = 0.01
 STEP_SECONDS: Final = 0.02
 PHYSICS_STEPS: Final = 2  # of the simulator in one step of the environment
 SUBSTEPS: Final = 2
 _ITERATIONS: Final = 60  # of inverse kinematics, to find a posture from the home posture
 _MAX_LEAN: Final = 5.0  # degrees
-_BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies of the arm
 
 # Bytes that a scene takes beside Genesis itself, measured on the CPU with 16 to 4096 environments
 # and with images of 84 and 168 pixels: each environment, each further size of the cube in an
@@ -49,14 +45,12 @@ class Simulation:
     """Steps all environments at once.
 
     Args:
-        arm: description of the arm.
-        num_envs: number of environments.
+        arm, num_envs, show_viewer: see `LiftCubeEnv`.
         device: device of the policy, which determines the backend of Genesis.
         cube_sizes: edge lengths of the cubes in metres, each given to a block of environments.
         wrist: description of the wrist camera; None for a scene without cameras.
         overview: also add the camera that overlooks the scene; needs `wrist`.
         own_mass: give each environment a separate mass of the cube, for `set_mass`; slower.
-        show_viewer: open a window that shows all environments.
 
     Attributes:
         device: device of all tensors that the simulator returns.
@@ -110,11 +104,11 @@ class Simulation:
             vis_options=gs.options.VisOptions(split_envs=not spacing, shadow=False),
             **({"renderer": gs.renderers.BatchRenderer()} if way == "madrona" else {}),
         )
-        self.scene.add_entity(
-            gs.morphs.Plane(), material=gs.materials.Rigid(friction=_LEAST_FRICTION)
-        )
+        floor = gs.materials.Rigid(friction=MIN_FRICTION)
+        self.scene.add_entity(gs.morphs.Plane(), material=floor)
         self.cube = self._add_cube(gs, cube_sizes)
-        self.robot = self._add_arm(gs, "visual" if wrist is None else wrist.geometry)
+        geometry = "visual" if wrist is None else wrist.geometry
+        self.robot = add_arm(gs, self.scene, arm.file, geometry)
         parts = find_parts(arm, self.robot)
         self.hand = parts.hand
         self.cameras: Cameras | None = None
@@ -130,7 +124,8 @@ class Simulation:
         force = self._row(arm.max_force)
         self.robot.set_dofs_force_range(-force, force, self._actuators)
         self._low, self._high = self.robot.get_dofs_limit(as_slice(joints))
-        self._check_positions(as_slice(fingers))
+        finger_limits = self.robot.get_dofs_limit(as_slice(fingers))
+        check_positions(arm, (self._low, self._high), finger_limits)
         home = self._row(arm.home)
         self.robot.set_dofs_position(home.expand(num_envs, -1), as_slice(joints))
         self._reader = SceneReader(
@@ -141,8 +136,8 @@ class Simulation:
                 f"env.arm.home: the hand leans by {lean:.0f} degrees from the vertical; choose "
                 f"joint angles at which it points down to {_MAX_LEAN:.0f} degrees"
             )
-        turns = [float(joint.type == gs.JOINT_TYPE.REVOLUTE) for joint in parts.joints]
-        self._turns = None if all(turns) else self._row(turns).unsqueeze(-1)
+        turns = self._row([joint.type == gs.JOINT_TYPE.REVOLUTE for joint in parts.joints]).float()
+        self._turns = None if turns.all() else turns.unsqueeze(-1)
         self._damping = damping_matrix(self.device)
         self._friction = torch.ones(num_envs, 1, device=self.device)
         self._mass = torch.full((num_envs, 1), CUBE_MASS, device=self.device)
@@ -168,25 +163,6 @@ class Simulation:
     def _row(self, values: Sequence[float]) -> Tensor:
         return torch.tensor(values, device=self.device)
 
-    def _check_positions(self, fingers: slice | list[int]) -> None:
-        """Refuse positions of joints beyond their limits."""
-        arm, limits = self.arm, {}
-        limits["home"] = (arm.joints, arm.home, self._low, self._high)
-        for setting in ("open_position", "closed_position"):
-            positions = arm.per_finger(getattr(arm, setting))
-            limits[setting] = (arm.fingers, positions, *self.robot.get_dofs_limit(fingers))
-        for setting, columns in limits.items():
-            names, positions, low, high = columns
-            # Cubes of several sizes or masses make the limits `[N, J]`.
-            low, high = (limit.view(-1, len(names))[0].tolist() for limit in (low, high))
-            rows = zip(names, positions, low, high, strict=True)
-            for name, position, lowest, highest in rows:
-                if not lowest - 1e-4 <= position <= highest + 1e-4:
-                    raise ConfigurationError(
-                        f"env.arm.{setting}: {position:g} is beyond the limits of {name}, "
-                        f"{lowest:.4g} to {highest:.4g}"
-                    )
-
     def _add_cube(self, gs: Any, sizes: Sequence[float]) -> Any:
         boxes = [gs.morphs.Box(size=(size,) * 3, pos=(0.5, 0.0, size / 2)) for size in sizes]
         return self.scene.add_entity(
@@ -196,12 +172,6 @@ class Simulation:
             ),
             surface=gs.surfaces.Default(color=(0.9, 0.15, 0.1)),
         )
-
-    def _add_arm(self, gs: Any, geometry: str) -> Any:
-        robot = add_arm(gs, self.scene, self.arm.file, geometry)
-        for geom in robot.geoms:
-            geom.mesh.set_color(_BODY_COLOR)  # instead of a random one
-        return robot
 
     def _build(self, spacing: float) -> None:
         """Build the scene, which takes a minute in the first process that builds such a scene."""
@@ -237,19 +207,16 @@ class Simulation:
         return scene.joints + joint_changes(transposed, error, self._damping)
 
     def postures(self, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Find postures of the arm for positions of the grip point; moves all arms and cubes.
+        """Find postures for positions of the grip point `[K, 3]`, m; moves all arms and cubes.
 
-        Args:
-            position: positions of the grip point `[K, 3]`, m.
+        The search starts in the home posture.
 
         Returns:
-            Angles within the limits of the joints `[K, J]`, rad; the gap that they leave between
-            the grip point and its position `[K]`, m; and the tilt of the hand `[K]`, rad. The
-            search starts in the home posture.
+            Joint angles within the limits `[K, J]`, rad; the remaining gaps `[K]`, m; and the tilts
+            of the hand `[K]`, rad.
         """
         everywhere = torch.ones(self.num_envs, dtype=torch.bool, device=self.device)
-        # The cube is out of the way of the hand.
-        away = torch.tensor([0.0, 0.0, 1.0], device=self.device)
+        away = self._row([0.0, 0.0, 1.0])  # the cube is out of the way of the hand
         no_yaw = torch.zeros(self.num_envs, device=self.device)
         found = []
         for part in position.split(self.num_envs):
@@ -267,11 +234,9 @@ class Simulation:
         return angles, gaps, tilts
 
     def step(self, joints: Tensor, opening: Tensor) -> None:
-        """Simulate one step of the environment.
+        """Simulate one step towards joint angles `[N, J]`, rad, within the limits of the arm.
 
-        Args:
-            joints: desired angles of the joints `[N, J]`, rad; limited to those of the arm.
-            opening: desired opening of the grippers `[N, 1]`, -1 closed, 1 open.
+        `opening` is the desired opening of the grippers `[N, 1]`, -1 closed to 1 open.
         """
         fingers = torch.addcmul(self._half_open, self._half_travel, opening)
         whole = torch.cat([joints.clamp(self._low, self._high), fingers], dim=-1)
@@ -280,10 +245,10 @@ class Simulation:
             self.scene.step(update_visualizer=False, refresh_visualizer=False)
 
     def place(self, chosen: Tensor, joints: Tensor, cube: Tensor, cube_yaw: Tensor) -> None:
-        """Put the arms, with open grippers, and the cubes of the chosen environments at rest.
+        """Put the arms, with open grippers, and the cubes of chosen environments at rest.
 
         Args:
-            chosen: environments to change, bool `[N]`; the other rows of the arguments are ignored.
+            chosen: environments to change, bool `[N]`.
             joints: angles of the joints `[N, J]`, rad.
             cube: positions of the cube's centre `[N, 3]`, m.
             cube_yaw: rotation of the cube about the vertical `[N]`, rad.
@@ -299,23 +264,14 @@ class Simulation:
         solver.set_qpos(state, envs_idx=chosen)
 
     def set_friction(self, chosen: Tensor, factor: Tensor) -> None:
-        """Set the friction of the cubes of the chosen environments.
-
-        Args:
-            chosen: environments to change, bool `[N]`.
-            factor: multiples of 0.5 `[N]`.
-        """
+        """Set the friction of the cubes of chosen environments, bool `[N]`, to `[N]` times 0.5."""
         self._friction = torch.where(chosen.unsqueeze(-1), factor.unsqueeze(-1), self._friction)
         self.scene.rigid_solver.set_geoms_friction_ratio(self._friction, self._cube_geoms)
 
     def set_mass(self, chosen: Tensor, factor: Tensor) -> None:
-        """Set the masses of the cubes of the chosen environments.
+        """Set the masses of the cubes of chosen environments, bool `[N]`, to `[N]` times 30 g.
 
         The simulation must be built with `own_mass`.
-
-        Args:
-            chosen: environments to change, bool `[N]`.
-            factor: multiples of 30 g `[N]`.
         """
         mass = CUBE_MASS * factor.unsqueeze(-1)
         self._mass = torch.where(chosen.unsqueeze(-1), mass, self._mass)
@@ -344,7 +300,7 @@ class Simulation:
         """Restore a state of `state_dict`, bit for bit.
 
         Raises:
-            ConfigurationError: the state belongs to another scene.
+            ConfigurationError: it belongs to another scene.
         """
         if not torch.equal(state["cube_size"].to(self.device), self.cube_size):
             raise ConfigurationError(
@@ -361,41 +317,9 @@ class Simulation:
 
 
 def environment_memory(sizes: int, wrist: WristCamera | None) -> int:
-    """Return an estimate of the memory of one environment, in bytes.
+    """Return an estimate of the bytes of one environment, in a scene with cubes of several sizes.
 
-    Args:
-        sizes: number of different sizes of the cube in the scene, at least 1.
-        wrist: description of the wrist camera; None for a scene without cameras.
+    `wrist` is None for a scene without cameras.
     """
     image = 0 if wrist is None else 3 * wrist.size**2
     return _ENVIRONMENT_MEMORY + (sizes - 1) * _SIZE_MEMORY + _IMAGES * image
-
-
-def add_arm(gs: Any, scene: Any, file: str, geometry: str = "visual") -> Any:
-    """Add an arm to a scene of Genesis that is not built.
-
-    Args:
-        gs: the package `genesis`.
-        scene: scene of Genesis.
-        file: see `Arm`.
-        geometry: see `WristCamera`.
-
-    Raises:
-        ConfigurationError: the file does not exist, or Genesis cannot read it.
-    """
-    folders = (Path(), ASSETS, Path(gs.utils.misc.get_assets_dir()))
-    path = next((str(folder / file) for folder in folders if (folder / file).is_file()), None)
-    if path is None:
-        searched = " or ".join(map(str, folders[1:]))
-        raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
-    morph = (
-        gs.morphs.MJCF(file=path)
-        if path.endswith(".xml")
-        else gs.morphs.URDF(file=path, fixed=True)
-    )
-    # Without gravity compensation, the position controller would sag by centimetres.
-    material = gs.materials.Rigid(gravity_compensation=1.0, friction=_LEAST_FRICTION)
-    try:
-        return scene.add_entity(morph, material=material, vis_mode=geometry)
-    except Exception as error:  # each parser fails in its own way
-        raise ConfigurationError(f"env.arm.file={file}: {one_line(error)}") from error

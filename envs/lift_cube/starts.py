@@ -19,10 +19,7 @@ _MAX_SIZES = 8
 def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[float]:
     """Return the edge lengths of the cubes of a scene in metres, at most 8 different ones.
 
-    Args:
-        limits: lowest and highest multiple of 3 cm.
-        num_envs: number of environments.
-        seed: random seed.
+    `limits` are the lowest and highest multiple of 3 cm.
     """
     low, high = limits
     if low == high:
@@ -33,25 +30,15 @@ def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[fl
 
 
 class Start(NamedTuple):
-    """Starts of episodes, float32.
+    """Starts of episodes, float32."""
 
-    Attributes:
-        joints: joint angles `[N, J]`, rad.
-        cube: position of the cube's centre `[N, 3]`, m.
-        yaw: rotation of the cube about the vertical `[N]`, rad.
-        shift: shift of the wrist camera in the frame of the hand `[N, 3]`, m.
-        brightness: factor of the brightness of the images `[N]`.
-        friction: friction of the cube as a multiple of 0.5 `[N]`.
-        mass: mass of the cube as a multiple of 30 g `[N]`.
-    """
-
-    joints: Tensor
-    cube: Tensor
-    yaw: Tensor
-    shift: Tensor
-    brightness: Tensor
-    friction: Tensor
-    mass: Tensor
+    joints: Tensor  # angles `[N, J]`, rad
+    cube: Tensor  # position of the cube's centre `[N, 3]`, m
+    yaw: Tensor  # rotation of the cube about the vertical `[N]`, rad
+    shift: Tensor  # of the wrist camera in the frame of the hand `[N, 3]`, m
+    brightness: Tensor  # factor of the brightness of the images `[N]`
+    friction: Tensor  # of the cube as a multiple of 0.5 `[N]`
+    mass: Tensor  # of the cube as a multiple of 30 g `[N]`
 
 
 class Starts:
@@ -82,8 +69,7 @@ class Starts:
         mass: Range,
     ) -> None:
         arm, device = simulation.arm, simulation.device
-        self._generator = generator
-        self._cube_range = cube_range
+        self._generator, self._cube_range = generator, cube_range
         self.workspace = torch.tensor([arm.workspace_low, arm.workspace_high], device=device)
         self.center = self.workspace.mean(0)
         self.center[2] = CUBE_SIZE / 2
@@ -115,26 +101,21 @@ class Starts:
     def draw(self, curriculum: float) -> Start:
         """Return the start of an episode for each environment.
 
-        Args:
-            curriculum: share of the episodes that start with the open gripper around the cube.
+        A share of them, `curriculum`, starts with the open gripper around the cube.
         """
         numbers = torch.rand(self._low.shape, generator=self._generator, device=self._low.device)
         numbers = torch.addcmul(self._low, self._span, numbers)
         joints, cube, shift, others = numbers.split(self._widths, dim=1)
         yaw, brightness, friction, mass, eased, grasp = others.unbind(1)
         if curriculum > 0:
-            # The postures are those of a cube of 3 cm: the height of the cube stays.
+            # The postures fit a cube of 3 cm: each cube keeps its own height.
             grasps = self._grasps[(grasp * len(self._grasps)).long()]
             drawn = numbers[:, : grasps.shape[1]]
             torch.where(eased.unsqueeze(1) < curriculum, grasps, drawn, out=drawn)
         return Start(joints, cube, yaw, shift, brightness, friction, mass)
 
     def _find_grasps(self, simulation: Simulation) -> Tensor:
-        """Return K rows of joint angles with x and y of the cube that they grasp, `[K, J + 2]`.
-
-        Raises:
-            ConfigurationError: a position is out of reach.
-        """
+        """Return K rows of joint angles with x and y of the cube that they grasp, `[K, J + 2]`."""
         count = simulation.num_envs
         cubes = torch.cat([self.draw(0.0).cube for _ in range(-(-_MIN_GRASPS // count))])
         cubes[:, 2] = self.center[2]

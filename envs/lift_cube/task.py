@@ -32,20 +32,14 @@ _MAX_TERMS: Final[dict[Task, float]] = {"lift": 5.25, "reach": 1.0}
 
 
 class Progress(NamedTuple):
-    """Judgement of one step; bool and float tensors `[N]`.
+    """Judgement of one step; bool and float tensors `[N]`."""
 
-    Attributes:
-        lifted: both pads touch the cube, and it has left the floor.
-        success: the task is solved.
-        reward: reward of the step.
-        quantities: quantities of the terms of the reward `[T, N]`, in the order of `TERMS`; times
-            the factors in `TERMS`, they are the terms.
-    """
-
-    lifted: Tensor
-    success: Tensor
+    lifted: Tensor  # both pads touch the cube, and it has left the floor
+    success: Tensor  # the task is solved
     reward: Tensor
-    quantities: Tensor
+    quantities: (
+        Tensor  # of the terms of the reward `[T, N]`: times the factors in `TERMS`, the terms
+    )
 
 
 class Judge:
@@ -106,14 +100,9 @@ class Judge:
         return Progress(lifted, success, reward, quantities)
 
     def measure(self, scene: Scene) -> tuple[str, Tensor]:
-        """Return the name and the values of the length that shows how far the task is solved.
+        """Return the name and the values `[N]`, m, of the length that measures the task.
 
-        Args:
-            scene: current positions.
-
-        Returns:
-            Name, and lengths `[N]`, m: the rise of the cube, or the distance from grip point to
-            cube.
+        It is the rise of the cube, or the distance from grip point to cube.
         """
         if self._task == "reach":
             return "distance", scene.to_cube.norm(dim=-1)

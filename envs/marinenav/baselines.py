@@ -121,10 +121,8 @@ class Planner(Baseline):
     def cost(self, view: View, motions: Tensor) -> Tensor:
         """Return the cost of each action, `[25, B]`.
 
-        Args:
-            view: views of the robots.
-            motions: motions of the robots after each step of holding one action, in their body
-                frames of the first step, `[horizon, 11, 25, B]`.
+        `motions` `[horizon, 11, 25, B]` are those of the robots after each step of holding one
+        action, in their body frames of the first step.
         """
 
     def _look_ahead(self, view: View) -> Tensor:
@@ -144,7 +142,7 @@ class Planner(Baseline):
 class PotentialField(Planner):
     """Artificial potential fields: the goal attracts, objects repel, the vessel follows the force.
 
-    The force is that of Ge and Cui, "New potential functions for mobile robot path planning", IEEE
+    The force follows Ge and Cui, "New potential functions for mobile robot path planning", IEEE
     Trans. Robotics and Automation 16(5), 2000, with the paper's constants.
     """
 
@@ -174,8 +172,7 @@ class PotentialField(Planner):
         to_goal = goal.square().sum(0).sqrt().clamp(min=self.NEAREST)
         place = view.objects[:2]
         distance = place.square().sum(0).sqrt().clamp(min=self.NEAREST)
-        clearance = distance - view.objects[4] - VESSEL_RADIUS
-        clearance = clearance.clamp(min=self.NEAREST)
+        clearance = (distance - view.objects[4] - VESSEL_RADIUS).clamp(min=self.NEAREST)
         rise = (1.0 / clearance - 1.0 / self.INFLUENCE).clamp(min=0.0) * view.mask
         # F_1 = k (1/d - 1/d0) D^n / d^2 away from the object, F_2 = (n/2) k (1/d - 1/d0)^2 D^(n-1)
         # towards the goal, n = 2
@@ -204,9 +201,8 @@ class ModelPredictive(Planner):
         )
         turn = torch.atan2(aside, ahead).abs()
         times = STEP_SECONDS * torch.arange(1, self.horizon + 1, device=last.device)
-        times = times[:, None, None, None]
         # [horizon, 2, objects, 1, B] against [horizon, 2, 1, 25, B]
-        objects = view.objects[:2] + view.objects[2:4] * times
+        objects = view.objects[:2] + view.objects[2:4] * times[:, None, None, None]
         gap = (objects[:, :, :, None] - place[:, :, None]).square().sum(1).sqrt()
         gap = gap - view.objects[4][:, None] - VESSEL_RADIUS
         short = (self.CLEARANCE - gap).clamp(min=0.0) * view.mask[:, None]

@@ -20,13 +20,9 @@ _TINY: Final = 1e-18  # m^2
 
 
 def give_way_angle(view: View) -> Tensor:
-    """Return phi of the nearest object for which a robot must give way and does not.
+    """Return phi `[R, N]`, rad, of the nearest object for which a robot must give way and does not.
 
-    Args:
-        view: views of the robots, SI units; objects nearest first.
-
-    Returns:
-        phi `[R, N]`, rad, 0 to pi; 0 where no rule applies.
+    It is 0 to pi; 0 where no rule applies.
     """
     px, py, vx, vy, radius = view.objects.unbind(0)
     ego_x, ego_y = view.own[2], view.own[3]

@@ -75,12 +75,11 @@ class Difficulty:
         self._from_frames = torch.tensor(from_frames, device=device)
         self._counts = torch.tensor(counts, device=device)
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
-        self._mixture: Contents | None = None
-        if mixed_seas is not None:
-            self._mixture = self._mixed(torch.arange(mixed_seas, device=device))
+        seas = None if mixed_seas is None else torch.arange(mixed_seas, device=device)
+        self._mixture = None if seas is None else self._mixed(seas)
 
     def _mixed(self, seas: Tensor) -> Contents:
-        """Return the contents of the seas of a mixture with the given numbers, int64 `[N]`."""
+        """Return the contents of the seas of a mixture, by their numbers, int64 `[N]`."""
         last = len(self._from_frames) - 1
         return self.of_stages(torch.where(seas % 2 == 0, last, seas // 2 % max(last, 1)))
 
@@ -97,11 +96,7 @@ class Difficulty:
         return self._mixture is not None
 
     def contents(self, frames: Tensor) -> Contents:
-        """Return the contents of the episodes that start at `frames`.
-
-        Args:
-            frames: number of steps of all seas, int64 `[]`.
-        """
+        """Return the contents of episodes that start at a step count of all seas, int64 `[]`."""
         if self._mixture is not None:
             return self._mixture
         return self.of_stages((frames >= self._from_frames).sum(0, keepdim=True) - 1)

@@ -34,14 +34,10 @@ class Noise(NamedTuple):
 
     The table of a normal distribution with a standard deviation of 0.05 m has the resolution of
     float32 at 20 m.
-
-    Attributes:
-        normal: errors of one component of position (m) or velocity (m/s).
-        factor: ratio of sensed to true radius.
     """
 
-    normal: Tensor
-    factor: Tensor
+    normal: Tensor  # errors of one component of position (m) or velocity (m/s)
+    factor: Tensor  # ratio of sensed to true radius
 
     def displacement(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """Return the errors of x and of y, `[*words.shape]` each."""

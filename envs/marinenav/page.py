@@ -16,7 +16,7 @@ from envs.marinenav.sea import GOAL_RADIUS
 _SOURCES: Final = Path(__file__).with_name("browser")
 _SCRIPTS: Final = ("sea.js", "chart.js", "page.js")
 
-# Seas beside those of the size of the environment.
+# Sizes of further seas on the page.
 _OTHER_SIZES: Final = (
     *(Size(3, 2, 0), Size(4, 4, 2), Size(2, 6, 3), Size(6, 0, 5), Size(5, 3, 4)),
     *(Size(1, 5, 6), Size(3, 8, 2), Size(6, 2, 3), Size(4, 0, 8), Size(6, 4, 4)),
@@ -27,10 +27,7 @@ _MAX_COUNT: Final = 8  # vessels that the page has keys and colours for
 def settings_of(min_distance: float, max_steps: int, units: Units) -> dict[str, Any]:
     """Return the constants that the scripts share with the modules of this environment.
 
-    Args:
-        min_distance: minimum distance from each start to its goal, m.
-        max_steps: time limit of an episode, in steps.
-        units: scale of the observations.
+    `min_distance` is that from each start to its goal, m; episodes end after `max_steps`.
     """
     return {
         "minThrust": physics.MIN_THRUST,
@@ -71,14 +68,9 @@ def settings_of(min_distance: float, max_steps: int, units: Units) -> dict[str, 
 def write_page(
     settings: dict[str, Any], size: Size, noise: Noise | None, policy: str, about: str
 ) -> str:
-    """Return the text of the page.
+    """Return the text of the page, see `Environment.page`.
 
-    Args:
-        settings: constants of the scripts, see `settings_of`.
-        size: numbers of vessels, vortices and buoys that the policy was trained with.
-        noise: sensor noise that the page leaves out; None for exact sensing.
-        policy: script of the policy, see `Environment.page`.
-        about: line of text about the policy.
+    The policy was trained in seas of `size`, with the sensor noise, which the page leaves out.
     """
     vessels, vortices, buoys = (count or "no" for count in size)
     known = f"{vessels} vessels, {buoys} buoys and {vortices} vortices"

@@ -34,45 +34,28 @@ _MAX_CLEARANCE: Final = 31.0
 
 
 class View(NamedTuple):
-    """Observations of the robots of N seas, SI units.
+    """Observations of the robots of N seas, SI units, in the body frame."""
 
-    Attributes:
-        own: goal x, y (body frame), velocity over ground x, y (body frame), yaw rate, left and
-            right thrust, `[7, R, N]`.
-        objects: x, y, velocity x, y (body frame), radius of the nearest objects, nearest first,
-            `[5, 5, R, N]`; 0 for unused slots.
-        mask: whether a slot holds an object, bool `[5, R, N]`.
-    """
-
+    # goal x, y, velocity over ground x, y, yaw rate, left and right thrust, `[7, R, N]`
     own: Tensor
+    # x, y, velocity x, y, radius of the nearest objects, nearest first, `[5, 5, R, N]`; 0 if unused
     objects: Tensor
-    mask: Tensor
+    mask: Tensor  # whether a slot holds an object, bool `[5, R, N]`
 
 
 class Surroundings(NamedTuple):
     """Objects around the robots of N seas, without noise.
 
     Missing objects, and each robot relative to itself, are at a distance of `FAR_AWAY`.
-
-    Attributes:
-        offset: x and y from each robot to each object, world frame, m, `[K, R, N]` each.
-        velocity: x and y velocity of each object over ground, m/s, `[K, N]` each.
-        radius: radius of each object, m, `[K, N]`.
     """
 
-    offset: tuple[Tensor, Tensor]
-    velocity: tuple[Tensor, Tensor]
-    radius: Tensor
+    offset: tuple[Tensor, Tensor]  # x, y from robot to object, world frame, m, `[K, R, N]` each
+    velocity: tuple[Tensor, Tensor]  # x, y over ground, m/s, `[K, N]` each
+    radius: Tensor  # m, `[K, N]`
 
 
 def surroundings(motion: Tensor, active: Tensor, obstacles: Tensor) -> Surroundings:
-    """Return the objects around the robots.
-
-    Args:
-        motion: motion of the robots, `[11, R, N]`, see `physics`.
-        active: whether a robot exists and still moves, bool `[R, N]`.
-        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle.
-    """
+    """Return the objects around the robots; the arguments are those of `Sea`."""
     x, y = motion[POSITION]
     velocity = torch.cat((motion[GROUND_VELOCITY][:2], torch.zeros_like(obstacles[:2])), 1)
     radius = torch.cat((torch.full_like(x, VESSEL_RADIUS), obstacles[2]))
@@ -93,17 +76,10 @@ def collides(around: Surroundings) -> Tensor:
 def perceive(
     motion: Tensor, goal: Tensor, around: Surroundings, streams: Tensor, noise: Noise | None
 ) -> tuple[View, Tensor]:
-    """Return the views of the robots.
+    """Return the views of the robots, and the advanced states of the generators `[N]`.
 
-    Args:
-        motion: motion of the robots, `[11, R, N]`, see `physics`.
-        goal: goals of the robots, `[2, R, N]`, m.
-        around: objects around the robots.
-        streams: states of the random number generators, `[N]`.
-        noise: sensor noise; None for exact sensing.
-
-    Returns:
-        The views, and the advanced states of the generators.
+    `motion` `[11, R, N]` and `goal` `[2, R, N]`, m, are those of `Sea`. Without noise, sensing is
+    exact.
     """
     (x, y), radius = around.offset, around.radius[:, None]
     objects_in_sea, robots, seas = x.shape
@@ -141,15 +117,10 @@ def _clearance(offset: tuple[Tensor, Tensor], radius: Tensor) -> Tensor:
 
 
 def _nearest(clearance: Tensor, places: int) -> tuple[Tensor, Tensor]:
-    """Return the objects of lowest clearance, several times faster than `topk`.
+    """Return the objects of lowest clearance `[K, R, N]`, m, several times faster than `topk`.
 
-    Args:
-        clearance: clearance of each pair, `[K, R, N]`, m.
-        places: number of objects to return.
-
-    Returns:
-        Indices of the objects, nearest first, int64 `[places, R, N]`, and whether each is within
-        range, bool of the same shape.
+    Their indices are int64 `[places, R, N]`, nearest first; bool of the same shape tells whether
+    each is within range.
     """
     # Each key holds the clearance, and in its last bits the object's index, so keys are unique.
     # With 9 objects, a metre has 2^21 parts in a key; float32 itself has 2^19 at 20 m.

@@ -48,15 +48,10 @@ MOTION_ROWS: Final = 11
 
 
 def current(points: Tensor, vortices: Tensor) -> Tensor:
-    """Return the velocity of the water at points.
+    """Return the velocity of the water over ground `[2, P, N]`, m/s, at points `[2, P, N]`, m.
 
-    Args:
-        points: positions, `[2, P, N]`, m.
-        vortices: x, y (m), circulation (m^2/s, positive clockwise, 0 for a missing vortex), core
-            radius (m), `[4, V, N]`.
-
-    Returns:
-        Velocities over ground, `[2, P, N]`, m/s.
+    Vortices `[4, V, N]` are x, y (m), circulation (m^2/s, positive clockwise, 0 for a missing
+    vortex) and core radius (m).
     """
     away = vortices[:2, :, None] - points[:, None]
     circulation, core = vortices[2, :, None], vortices[3, :, None]

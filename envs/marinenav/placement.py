@@ -43,58 +43,37 @@ class Size(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """Required contents of N seas, or of all seas alike.
+    """Required contents of N seas, or, with 1 in place of N, of all seas alike."""
 
-    Attributes:
-        counts: numbers of robots, vortices and obstacles, int64 `[3, N]` or `[3, 1]`.
-        min_distance: minimum distance from each start to its goal, m, `[N]` or `[1]`.
-        stage: index of the stage of the curriculum, int64 `[N]` or `[1]`.
-    """
-
-    counts: Tensor
-    min_distance: Tensor
-    stage: Tensor
+    counts: Tensor  # numbers of robots, vortices and obstacles, int64 `[3, N]`
+    min_distance: Tensor  # from each start to its goal, m, `[N]`
+    stage: Tensor  # index of the stage of the curriculum, int64 `[N]`
 
 
 class Draft(NamedTuple):
-    """Partial layouts of N seas. Coordinates of items that are not placed are infinite.
+    """Partial layouts of N seas. Coordinates of items that are not placed are infinite."""
 
-    Attributes:
-        ends: starts and goals, `[2, 2, R, N]`: end, axis, robot, sea; m.
-        vortices: x, y (m), direction (1 clockwise, -1 counter-clockwise), `[3, V, N]`.
-        obstacles: x, y, `[2, O, N]`, m.
-        contents: required contents.
-        kind: kind of the next item, int64 `[N]`.
-        placed: number of items of this kind placed so far, int64 `[N]`.
-        tries: number of candidates of this kind tested so far, int64 `[N]`.
-    """
-
-    ends: Tensor
-    vortices: Tensor
-    obstacles: Tensor
-    contents: Contents
-    kind: Tensor
-    placed: Tensor
-    tries: Tensor
+    ends: Tensor  # starts and goals, `[2, 2, R, N]`: end, axis, robot, sea; m
+    vortices: Tensor  # x, y (m), direction (1 clockwise, -1 counter-clockwise), `[3, V, N]`
+    obstacles: Tensor  # x, y, `[2, O, N]`, m
+    contents: Contents  # required contents
+    kind: Tensor  # of the next item, int64 `[N]`
+    placed: Tensor  # number of items of this kind placed so far, int64 `[N]`
+    tries: Tensor  # number of candidates of this kind tested so far, int64 `[N]`
 
 
 def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
     """Return empty drafts."""
-    counts, distance, stage = contents
 
     def nowhere(*shape: int) -> Tensor:
-        return distance.new_full((*shape, seas), torch.inf)
+        return contents.min_distance.new_full((*shape, seas), torch.inf)
 
-    kind, placed, tries = torch.zeros(3, seas, dtype=torch.int64, device=distance.device)
+    kind, placed, tries = contents.stage.new_zeros(3, seas)
     return Draft(
         nowhere(2, 2, size.robots),
         nowhere(3, size.vortices),
         nowhere(2, size.obstacles),
-        Contents(
-            counts.expand(3, seas).contiguous(),
-            distance.expand(seas).contiguous(),
-            stage.expand(seas).contiguous(),
-        ),
+        Contents(*(each.expand(*each.shape[:-1], seas).contiguous() for each in contents)),
         kind,
         placed,
         tries,
@@ -102,16 +81,10 @@ def begin_drafts(contents: Contents, size: Size, seas: int) -> Draft:
 
 
 def complete_drafts(draft: Draft, streams: Tensor, *, candidates: int = 32) -> tuple[Draft, Tensor]:
-    """Complete the drafts in a loop that reads a condition on the host.
+    """Complete the drafts by `extend_drafts` in a loop that reads a condition on the host.
 
-    Args:
-        draft: drafts of N seas.
-        streams: states of the random number generators, `[N]`.
-        candidates: number of candidates per sea and round; the layouts depend on it.
-
-    Returns:
-        The drafts, with fewer items than required where `TRIES` candidates did not suffice, and
-        the advanced states of the generators.
+    A draft has fewer items than required where `TRIES` candidates did not suffice. The layouts
+    depend on `candidates`.
     """
     while bool((draft.kind != COMPLETE).any()):
         draft, streams = extend_drafts(draft, streams, candidates)
@@ -121,14 +94,8 @@ def complete_drafts(draft: Draft, streams: Tensor, *, candidates: int = 32) -> t
 def extend_drafts(draft: Draft, streams: Tensor, candidates: int) -> tuple[Draft, Tensor]:
     """Place at most one item per sea: the first of some random candidates that fits.
 
-    Args:
-        draft: drafts of N seas.
-        streams: states of the random number generators, `[N]`.
-        candidates: number of candidates per sea.
-
-    Returns:
-        The drafts, and the states of the generators, which advance only where a draft was
-        incomplete: a layout thus depends on the state at its beginning alone.
+    The generators `streams` `[N]` advance only where a draft is incomplete: a layout thus depends
+    only on the state at its beginning.
     """
     words, after = random_words(streams, (2, candidates))
     streams = torch.where(draft.kind == COMPLETE, streams, after)
@@ -144,11 +111,8 @@ def extend_drafts(draft: Draft, streams: Tensor, candidates: int) -> tuple[Draft
     # |goal - start| >= d_min
     fits = (_squared(goal - place) >= draft.contents.min_distance.square()) | ~is_robot
     # Starts, and goals, more than 10 m apart; vortices and buoys 10 m plus radius from both.
-    clearance = torch.where(
-        is_robot,
-        ROBOT_CLEARANCE,
-        torch.where(is_vortex, VORTEX_CLEARANCE, OBSTACLE_CLEARANCE),
-    )
+    clearance = torch.where(is_vortex, VORTEX_CLEARANCE, OBSTACLE_CLEARANCE)
+    clearance = torch.where(is_robot, ROBOT_CLEARANCE, clearance)
     squared = (ends[:, :, None] - draft.ends[:, :, :, None]).square().sum(1)
     fits = fits & (squared.amin((0, 1)) > clearance.square())
     direction = torch.where(draws[0, 1] < 0.5, 1.0, -1.0).to(draws)

@@ -62,11 +62,7 @@ class SeaRenderer:
         self._steps: dict[int, int] = {}
 
     def draw(self, episode: Episode, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw the current state of seas.
-
-        Args:
-            episode: state of all seas, and views of their robots.
-            index: index of the sea, or indices of several seas that are drawn in a grid.
+        """Draw the current state of one sea, or of several in a grid.
 
         Returns:
             Image `[720, 720, 3]`, uint8, on the host; less high for a grid with empty rows.

@@ -24,25 +24,22 @@ from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import Sea
 from torchrl_gpu.environments.capabilities import Element
 
-# Divisors of normalised observations, row by row.
-OWN_UNITS: Final = (
-    MAP_SIZE,  # m, goal x, y
-    MAP_SIZE,
-    MAX_SPEED,  # m/s
-    MAX_SPEED,
-    1.0,  # rad/s; the maximum steady yaw rate of a vessel is 0.98
-    MAX_THRUST,  # N
-    MAX_THRUST,
-)
-OBJECT_UNITS: Final = (SENSING_RANGE, SENSING_RANGE, MAX_SPEED, MAX_SPEED, VESSEL_RADIUS)
-
-# Names and units of the rows, in the body frame.
-_VELOCITY: Final = (("velocity ahead", "m/s"), ("velocity to starboard", "m/s"))
+# Rows of observations, in the body frame: name, unit, and divisor if they are normalised.
+_VELOCITY: Final = tuple((f"velocity {way}", "m/s", MAX_SPEED) for way in ("ahead", "to starboard"))
 _OWN: Final = (
-    *(("goal ahead", "m"), ("goal to starboard", "m"), *_VELOCITY, ("yaw rate", "rad/s")),
-    *(("left thrust", "N"), ("right thrust", "N")),
+    ("goal ahead", "m", MAP_SIZE),
+    ("goal to starboard", "m", MAP_SIZE),
+    *_VELOCITY,
+    ("yaw rate", "rad/s", 1.0),  # the maximum steady yaw rate of a vessel is 0.98
+    ("left thrust", "N", MAX_THRUST),
+    ("right thrust", "N", MAX_THRUST),
 )
-_OBJECT: Final = (("ahead", "m"), ("to starboard", "m"), *_VELOCITY, ("radius", "m"))
+_OBJECT: Final = (
+    ("ahead", "m", SENSING_RANGE),
+    ("to starboard", "m", SENSING_RANGE),
+    *_VELOCITY,
+    ("radius", "m", VESSEL_RADIUS),
+)
 
 Normalize = Annotated[bool, Field(description="scale observations to order 1; False for SI units")]
 
@@ -60,8 +57,8 @@ class Units(NamedTuple):
 def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Units:
     """Return the scaling constants of normalised observations, or ones for SI units."""
     own, objects = (
-        torch.tensor(units if normalize else (1.0,) * len(units), dtype=dtype, device=device)
-        for units in (OWN_UNITS, OBJECT_UNITS)
+        torch.tensor([row[2] if normalize else 1.0 for row in rows], dtype=dtype, device=device)
+        for rows in (_OWN, _OBJECT)
     )
     return Units(own, objects)
 
@@ -69,8 +66,8 @@ def make_units(normalize: bool, dtype: torch.dtype, device: torch.device) -> Uni
 def elements_of(units: Units) -> dict[NestedKey, tuple[Element, ...]]:
     """Return the elements of observations, objects and actions in these units."""
     own, objects = (
-        tuple(map(Element, *zip(*named, strict=True), unit.tolist()))
-        for named, unit in zip((_OWN, _OBJECT), units, strict=True)
+        tuple(Element(*row[:2], scale) for row, scale in zip(rows, unit.tolist(), strict=True))
+        for rows, unit in zip((_OWN, _OBJECT), units, strict=True)
     )
     sides = ("left", "right")
     action = tuple(Element(f"rate of the {side} thrust", "N/s", 1_000.0) for side in sides)
@@ -112,7 +109,6 @@ def given_bounds(sea: Sea, max_steps: int) -> Bounds:
 def _bounds(
     distance: float, speed: float, yaw_rate: float, radius: float, max_steps: int
 ) -> Bounds:
-    """Return the bounds for maxima of start-goal distance, speed over ground, and so on."""
     goal = distance + max_steps * STEP_SECONDS * speed
     far, fast = SENSING_RANGE + radius, speed + MAX_ERROR
     return Bounds(

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 from envs.marinenav.curriculum import Difficulty, Stage
 from envs.marinenav.physics import CORE_RADIUS, GROUND_VELOCITY, MOTION_ROWS, POSITION, current
 from envs.marinenav.placement import Size, begin_drafts, complete_drafts
-from envs.marinenav.sea import Sea, put_to_sea
+from envs.marinenav.sea import Sea, start_episodes
 from envs.streams import seed_streams, split_streams
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
@@ -211,7 +211,7 @@ def draw_scenarios(
     size = Size(*contents.counts.amax(1).tolist())
     streams = seed_streams(seed, len(rows), host)
     draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
-    scenarios = from_sea(put_to_sea(draft, split_streams(streams), None).sea)
+    scenarios = from_sea(start_episodes(draft, split_streams(streams), None).sea)
     return [
         scenario.model_copy(update={"level": level})
         for scenario, level in zip(scenarios, rows.tolist(), strict=True)

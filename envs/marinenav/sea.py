@@ -26,57 +26,33 @@ GOAL_REWARD: Final = 10.0
 
 
 class Sea(NamedTuple):
-    """The state of N seas. Robots that do not exist are inactive and at rest at the origin.
+    """The state of N seas. Robots that do not exist are inactive and at rest at the origin."""
 
-    Attributes:
-        motion: motion of the robots, `[11, R, N]`, see `physics`.
-        goal: goals of the robots, `[2, R, N]`, m.
-        exists: whether a robot exists, bool `[R, N]`.
-        active: whether a robot exists and still moves, bool `[R, N]`.
-        reached: whether a robot has reached its goal, bool `[R, N]`.
-        obstacles: x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle.
-        vortices: x, y, circulation, core radius, `[4, V, N]`, see `physics.current`.
-        steps: number of steps in this episode, int64 `[N]`.
-    """
-
-    motion: Tensor
-    goal: Tensor
-    exists: Tensor
-    active: Tensor
-    reached: Tensor
-    obstacles: Tensor
-    vortices: Tensor
-    steps: Tensor
+    motion: Tensor  # of the robots, `[11, R, N]`, see `physics`
+    goal: Tensor  # `[2, R, N]`, m
+    exists: Tensor  # whether a robot exists, bool `[R, N]`
+    active: Tensor  # whether it exists and still moves
+    reached: Tensor  # whether it has reached its goal
+    obstacles: Tensor  # x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle
+    vortices: Tensor  # x, y, circulation, core radius, `[4, V, N]`, see `physics.current`
+    steps: Tensor  # of this episode, int64 `[N]`
 
 
 class Episode(NamedTuple):
-    """Episodes in N seas.
-
-    Attributes:
-        sea: state of the seas.
-        view: views of the robots, also of those that have just collided or arrived.
-        streams: states of the generators of the sensor noise, int64 `[N]`.
-        stage: stage of the curriculum that the episode belongs to, int64 `[N]`.
-    """
+    """Episodes in N seas."""
 
     sea: Sea
-    view: View
-    streams: Tensor
-    stage: Tensor
+    view: View  # also of robots that have just collided or arrived
+    streams: Tensor  # states of the generators of the sensor noise, int64 `[N]`
+    stage: Tensor  # of the curriculum to which the episode belongs, int64 `[N]`
 
 
 class Transition(NamedTuple):
-    """Result of one action per robot.
+    """Result of one action per robot."""
 
-    Attributes:
-        now: episodes after the action.
-        reward: rewards, `[R, N]`; 0 for robots that were inactive before the action.
-        is_late: whether the episode has reached its time limit, bool `[N]`.
-    """
-
-    now: Episode
-    reward: Tensor
-    is_late: Tensor
+    now: Episode  # after the action
+    reward: Tensor  # `[R, N]`; 0 for robots that were inactive before the action
+    is_late: Tensor  # whether the episode has reached its time limit, bool `[N]`
 
 
 def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -> Transition:
@@ -122,7 +98,7 @@ def terms_of(before: Sea, now: Episode) -> dict[str, Tensor]:
     }
 
 
-def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
+def start_episodes(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
     """Return the initial states of complete drafts: robots at rest with random headings."""
     exists = draft.ends[0, 0].isfinite()
     start, goal = torch.where(exists, draft.ends, 0.0).unbind(0)
@@ -148,10 +124,10 @@ def put_to_sea(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:
         vortices,
         torch.zeros_like(streams),
     )
-    return look(sea, streams, draft.contents.stage, noise)
+    return observe_seas(sea, streams, draft.contents.stage, noise)
 
 
-def look(sea: Sea, streams: Tensor, stage: Tensor, noise: Noise | None) -> Episode:
+def observe_seas(sea: Sea, streams: Tensor, stage: Tensor, noise: Noise | None) -> Episode:
     """Return the episodes that begin in the given states of the seas."""
     around = surroundings(sea.motion, sea.active, sea.obstacles)
     return Episode(sea, *perceive(sea.motion, sea.goal, around, streams, noise), stage)

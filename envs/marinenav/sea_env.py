@@ -31,13 +31,7 @@ _PAIR_MEMORY: Final = 512
 
 
 def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabilities:
-    """Return the capabilities of an environment of seas of a size on a device.
-
-    Args:
-        size: numbers of robots, vortices and obstacles.
-        device: device of the simulation.
-        units: scale of the observations.
-    """
+    """Return the capabilities of seas of a size, observed in some units, on a device."""
     objects = size.robots + size.obstacles + size.vortices
     return Capabilities(
         discrete_actions=DISCRETE_ACTIONS,
@@ -56,13 +50,7 @@ def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabili
 class SeaEnv(Environment):
     """Seas of a simulator; `MarineNavEnv` documents the keys.
 
-    Args:
-        simulator: simulator of the seas.
-        bounds: maximum magnitudes of the observations.
-        units: scale of the observations; its dtype and device are those of all seas.
-        num_envs: number of seas.
-        seed: random seed.
-        compile_step: compile the step with `torch.compile`.
+    Dtype and device of all seas are those of the units of the observations.
     """
 
     def __init__(
@@ -213,13 +201,12 @@ class SeaEnv(Environment):
         super().join(processes)
         self._simulator.difficulty.join(processes)
         if not self._has_begun:
-            self._plan_anew(self._state.frames)
+            self._replan(self._state.frames)
 
-    def _plan_anew(self, frames: Tensor) -> None:
+    def _replan(self, frames: Tensor) -> None:
         """Let the next reset start all seas at a number of frames."""
-        state = self._state._replace(frames=frames)
-        is_ready = torch.zeros_like(state.is_ready)
-        self._state = state._replace(draft=self._simulator.empty(state), is_ready=is_ready)
+        state = self._state._replace(frames=frames, is_ready=torch.zeros_like(self._state.is_ready))
+        self._state = state._replace(draft=self._simulator.empty(state))
         self._has_begun = False
 
     @property
@@ -273,10 +260,7 @@ class SeaEnv(Environment):
         return {name: tensor.clone() for name, tensor in flatten(self._state).items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Tensor], *_: Any, **__: Any) -> None:
-        """Restore a state; `observe()` then returns the current observations.
-
-        Args:
-            state_dict: result of `state_dict()` of an environment with the same sizes.
+        """Restore a state of equal sizes; `observe()` then returns the current observations.
 
         Raises:
             ConfigurationError: a tensor is missing or has another shape or dtype, or a layout could
@@ -299,7 +283,7 @@ class SeaEnv(Environment):
         """Restore the frames, and so the stage: see `Environment.load_progress`."""
         frames = state_dict["frames"]
         check_like(frames, self._state.frames, "the saved frames")
-        self._plan_anew(frames.to(self.device, copy=True))
+        self._replan(frames.to(self.device, copy=True))
 
 
 def _last(values: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ number of resets. A sea whose episodes end before the next one is ready (about t
 repeats the last initial state. When a new stage of the curriculum begins, next episodes and drafts
 of other stages are discarded.
 
-A layout depends on the seed, the sea and the number of the layout alone. When a sea is ready
+A layout depends only on the seed, the sea and the number of the layout. When a sea is ready
 depends on its own steps, not on the number of seas.
 """
 
@@ -29,56 +29,40 @@ from envs.marinenav.placement import (
     complete_drafts,
     extend_drafts,
 )
-from envs.marinenav.sea import Episode, Sea, Transition, advance, look, put_to_sea
+from envs.marinenav.sea import Episode, Sea, Transition, advance, observe_seas, start_episodes
 from envs.streams import random_words, split_streams
 
 CANDIDATES: Final = 4  # layout candidates per sea and step
-TURNS: Final = 16  # steps in which each sea once can turn a complete draft into its next episode
-ROW: Final = 16  # neighbouring seas that do so in the same step
+TURNS: Final = 16  # steps in which each sea has one turn to make a complete draft its next episode
+ROW: Final = 16  # neighbouring seas that have their turn in the same step
 
 Tensors = TypeVar("Tensors")
 
 
 class SimulationState(NamedTuple):
-    """Complete simulation state of N seas.
-
-    Attributes:
-        now: current state of the episodes.
-        next: initial state of the next episodes.
-        is_ready: whether `next` is unused and of the current stage, bool `[N]`.
-        draft: layouts of the episodes after `next`.
-        layouts: states of the random number generators of the layouts, int64 `[N]`.
-        frames: number of steps of all seas, also those of other processes, int64 `[]`.
-    """
+    """Complete simulation state of N seas."""
 
     now: Episode
-    next: Episode
-    is_ready: Tensor
-    draft: Draft
-    layouts: Tensor
-    frames: Tensor
+    next: Episode  # initial state of the next episodes
+    is_ready: Tensor  # whether `next` is unused and of the current stage, bool `[N]`
+    draft: Draft  # layouts of the episodes after `next`
+    layouts: Tensor  # states of the random number generators of the layouts, int64 `[N]`
+    frames: Tensor  # number of steps of all seas, also those of other processes, int64 `[]`
 
 
 @dataclass(eq=False)
 class Simulator:
-    """Steps and resets simulation states; holds the constants of the simulation.
+    """Steps and resets simulation states; holds the constants of the simulation."""
 
-    Args:
-        size: maximum number of robots, vortices and obstacles per sea.
-        difficulty: difficulty of the episodes by frame.
-        noise: sensor noise; None for exact sensing.
-        max_steps: time limit of an episode, in steps.
-    """
-
-    size: Size
-    difficulty: Difficulty
-    noise: Noise | None
-    max_steps: int
+    size: Size  # maximum number of robots, vortices and obstacles per sea
+    difficulty: Difficulty  # of the episodes by frame
+    noise: Noise | None  # of the sensors; None for exact sensing
+    max_steps: int  # time limit of an episode
 
     def blank(self, streams: Tensor, frames: Tensor) -> SimulationState:
         """Return a simulation state of empty seas, the state before the first reset."""
         empty = begin_drafts(self.difficulty.contents(frames), self.size, len(streams))
-        nothing = put_to_sea(empty, streams, None)._replace(streams=streams)
+        nothing = start_episodes(empty, streams, None)._replace(streams=streams)
         is_ready = torch.zeros_like(streams, dtype=torch.bool)
         # Split, so that equal seeds of training and of `draw_scenarios` give different layouts.
         return SimulationState(nothing, nothing, is_ready, empty, split_streams(streams), frames)
@@ -120,7 +104,7 @@ class Simulator:
         turn = torch.where(turn < seas, turn, first.clamp(max=seas - 1))
         is_due = pick((draft.kind == COMPLETE) & is_current & ~is_ready, turn) & (first < seas)
         drafted = _map(stored, pick(draft, turn))
-        begun = put_to_sea(drafted, split_streams(pick(layouts, turn)), self.noise)
+        begun = start_episodes(drafted, split_streams(pick(layouts, turn)), self.noise)
         begun = _map(stored, begun)
         is_used = put(torch.zeros_like(is_ready), turn, is_due)
         return state._replace(
@@ -133,7 +117,7 @@ class Simulator:
     def _complete(self, state: SimulationState) -> SimulationState:
         """Complete the next episodes of all seas; reads conditions on the host."""
         draft, layouts = complete_drafts(state.draft, state.layouts, candidates=CANDIDATES)
-        begun = put_to_sea(draft, split_streams(layouts), self.noise)
+        begun = start_episodes(draft, split_streams(layouts), self.noise)
         return state._replace(
             next=choose(state.is_ready, state.next, begun),
             is_ready=torch.ones_like(state.is_ready),
@@ -165,7 +149,7 @@ class ScenarioSimulator(Simulator):
         """Return all seas to their initial states."""
         before = state.now.streams
         _, streams = random_words(before, (1,))
-        first = look(self._first, split_streams(before), state.now.stage, self.noise)
+        first = observe_seas(self._first, split_streams(before), state.now.stage, self.noise)
         return state._replace(now=first._replace(streams=streams), next=first)
 
     def _prepare(self, state: SimulationState) -> SimulationState:
@@ -190,7 +174,7 @@ def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
 
 def to_host(tensors: Tensors) -> Tensors:
     """Return the tensors on the CPU."""
-    return _map(lambda a: a.cpu(), tensors)
+    return _map(Tensor.cpu, tensors)
 
 
 def flatten(tensors: Any) -> dict[str, Tensor]:

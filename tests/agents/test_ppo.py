@@ -82,15 +82,15 @@ def test_a_rollout_that_does_not_fit_at_once_is_prepared_in_smaller_parts(
 ) -> None:
     agent = make()
     whole = agent.prepare(make_rollout(agent))
-    for name in ("_value", "_log_prob"):
-        compute = getattr(agent, name)
+    for owner, name in ((agent.critic, "forward"), (agent, "_log_prob")):
+        compute = getattr(owner, name)
 
         def within_memory(rows: Any, compute: Any = compute) -> Any:
             if len(rows) > 3:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
             return compute(rows)
 
-        monkeypatch.setattr(agent, name, within_memory)
+        monkeypatch.setattr(owner, name, within_memory)
     torch.testing.assert_close(agent.prepare(make_rollout(agent)), whole)
     assert "insufficient for the values of" in caplog.text
 

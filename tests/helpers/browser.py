@@ -1,4 +1,4 @@
-"""JavaScript in headless Chromium, or in Node where there is none."""
+"""JavaScript in Node, and pages in headless Chromium."""
 
 import base64
 import html
@@ -43,18 +43,18 @@ def find_browser() -> str | None:
 
 
 def evaluate(definitions: str, body: str, folder: Path) -> Any:
-    """Return the value that the body of a function returns, in Chromium or Node.
+    """Return the value that the body of a function returns, in Node, or in Chromium without it.
+
+    Both have the same engine; Node starts in a tenth of a second.
 
     Args:
-        definitions: script before it.
+        definitions: script before it, which needs no document.
         body: statements that end with `return`.
         folder: folder for files.
     """
-    if find_browser() is not None:
-        return open_page(f"<!DOCTYPE html><script>{definitions}</script>", body, folder)
     node = shutil.which("node")
     if node is None:
-        pytest.skip("neither Chromium nor Node is installed")
+        return open_page(f"<!DOCTYPE html><script>{definitions}</script>", body, folder)
     path = folder / "script.js"
     report = f"process.stdout.write(JSON.stringify((() => {{{body}}})()));"
     path.write_text(f"{definitions}\n{report}", encoding="utf-8")
@@ -73,7 +73,7 @@ def open_page(page: str, body: str, folder: Path) -> Any:
     """
     browser = find_browser()
     if browser is None:
-        pytest.skip("Chromium is not installed")
+        pytest.skip("no browser is installed")
     path = folder / "page.html"
     path.write_text(f"{page}\n<script>{_REPORT % body}</script>", encoding="utf-8")
     command = [browser, *_OPTIONS, f"--user-data-dir={folder / 'profile'}", path.as_uri()]

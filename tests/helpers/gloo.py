@@ -1,6 +1,5 @@
 """Several processes of a run, started as such: their tensors travel by gloo."""
 
-import multiprocessing
 import os
 import socket
 from collections.abc import Callable
@@ -10,24 +9,20 @@ from typing import Any
 
 import torch
 
-from tests.helpers.forks import CAN_FORK, fork_server
+from tests.helpers.forks import fork_server
 from torchrl_gpu.distributed import joined
 from torchrl_gpu.processes import Processes
 
 _SECONDS = 240.0  # that the processes may take; less than the patience of `joined`
 
 
-def on_gloo_ranks(
-    count: int, work: Callable[[Processes], object], folder: Path, spawn: bool = False
-) -> list[Any]:
+def on_gloo_ranks(count: int, work: Callable[[Processes], object], folder: Path) -> list[Any]:
     """Do work in several processes.
 
     Args:
         count: number of processes.
         work: function of a module, which returns what `torch.save` can write.
         folder: folder for the results.
-        spawn: start each process anew, which takes it seconds to import torch, also where the
-            system can fork.
 
     Returns:
         The result of each process, by rank; the exit code of one that ended without a result.
@@ -38,7 +33,7 @@ def on_gloo_ranks(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    context = fork_server() if CAN_FORK and not spawn else multiprocessing.get_context("spawn")
+    context = fork_server()
     paths = [folder / f"rank_{rank}.pt" for rank in range(count)]
     processes = [
         context.Process(target=_work, args=(rank, count, place, work, path), daemon=True)

@@ -1,6 +1,6 @@
 """Replay buffers."""
 
-from torchrl_gpu.checkpoints.state_file import Pieces
+from torchrl_gpu.checkpoints.tensors import Pieces
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 

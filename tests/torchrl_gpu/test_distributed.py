@@ -347,9 +347,8 @@ def check_four(processes: Processes) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 def test_four_ranks_share_values_and_learn_the_same(tmp_path: Path) -> None:
-    results = on_gloo_ranks(4, check_four, tmp_path, spawn=True)
+    results = on_gloo_ranks(4, check_four, tmp_path)
     tables = [torch.arange(6.0).view(2, 3).t() + 2.0**20 * rank for rank in range(4)]
     expected = {
         "sum": sum(tables, torch.zeros(3, 2)),

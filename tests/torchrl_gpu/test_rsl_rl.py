@@ -24,7 +24,7 @@ def sea(**settings: Any) -> MarineNavEnv:
 @pytest.mark.parametrize("build", [FanucEnv, sea])
 def test_its_runner_trains(build: Callable[..., Environment]) -> None:
     runners: Any = pytest.importorskip(
-        "rsl_rl.runners", reason="the extra `peers` is not installed"
+        "rsl_rl.runners", reason="the extra `rsl_rl` is not installed"
     )
     network = {"class_name": "MLPModel", "hidden_dims": [16], "activation": "elu"}
     normal = {"class_name": "GaussianDistribution", "init_std": 1.0, "std_type": "log"}

@@ -5,15 +5,13 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.helpers.program import call
+from tests.helpers.programs import Start
 
 ROOT = str(Path(__file__).parents[2])
 SWEEP = (
@@ -94,25 +92,15 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
 
 @pytest.mark.slow
 @needs_submitit
-def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path) -> None:
+def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Start) -> None:
     long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=4000")
-    program = subprocess.Popen(
-        [sys.executable, "-m", "trainers.run", *SWEEP, *LOCAL, *long],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *sys.path])},
-    )
-    while not list(tmp_path.glob("runs/**/metrics.csv")):
-        assert program.poll() is None
-        time.sleep(0.01)
+    program = start(*SWEEP, *LOCAL, *long, variables={"PYTHONPATH": ROOT})
+    program.wait_for_training()
     (job,) = tmp_path.glob("runs/sweeps/*/.submitit/*/*_submitted.pkl")
     (process,) = psutil.Process(int(job.parent.name)).children()
     process.send_signal(signal.SIGUSR2)
-    output, _ = program.communicate(timeout=60)
-    assert program.returncode == 0, output
-    assert "Trained for 4,000 frames" in output
+    assert program.end(60) == 0, program.output
+    assert "Trained for 4,000 frames" in program.output
     logged = job.with_name(f"{job.parent.name}_0_log.out").read_text()
     assert "Requeued job" in logged
     (folder,) = (path.parent for path in tmp_path.glob("runs/**/summary.json"))

@@ -1,4 +1,8 @@
-"""Runs of several processes, started by the program itself and by torchrun."""
+"""Runs of several processes, started by the program itself, by a scheduler and by torchrun.
+
+The ranks of a run of this process are forked from a server, so that they start soon; those of the
+program in its own process start anew, as for its users.
+"""
 
 import json
 import logging
@@ -10,21 +14,26 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig
 
+from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import call
+from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
+from trainers import ranks
 from trainers.nonfinite import NonfiniteError
 from trainers.ranks import _failure
 from trainers.run import run, settings_of
@@ -37,6 +46,8 @@ RUN = (
     *("trainer.show_progress=false", "agent.batch_size=32"),
 )
 SAC = ("agent.utd_ratio=0.25", "agent.hidden_sizes=[16]", "agent.normalize_observations=true")
+ENDLESS = ("trainer.total_frames=100_000_000", "trainer.show_progress=true", "compile=off")
+SAVED = "checkpoints/frames_*[0-9].safetensors"
 PATIENCE = 90
 
 pytestmark = pytest.mark.skipif(num_cores() < 2, reason="one process for each core")
@@ -123,27 +134,33 @@ def place(rank: int, port: int) -> dict[str, str]:
     return {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 
 
+@pytest.fixture(autouse=True)
+def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the launcher fork the ranks of a run of this process."""
+    if CAN_FORK:
+        fork_server()
+        config = partial(LaunchConfig, start_method="forkserver")
+        monkeypatch.setattr(ranks, "LaunchConfig", config)
+
+
 @contextmanager
 def started(
     folder: Path,
     *arguments: str,
     launcher: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-    frames: int = 100_000_000,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start the program, by default without an end, with its output in a file of the folder."""
+    """Start the program, with its output in a file of the folder."""
     folder.mkdir(exist_ok=True)
     program = [sys.executable, "-m", *launcher, "trainers.run"]
-    endless = (f"trainer.total_frames={frames}", "trainer.show_progress=true", "compile=off")
     root = str(Path(__file__).parents[2])
     with (folder / "output.txt").open("w") as output:
         process = subprocess.Popen(
-            [*program, *arguments, *endless],
+            [*program, *arguments],
             stdout=output,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=folder,
-            env={**os.environ, "PYTHONPATH": root, **(environment or {})},
+            env={**os.environ, "PYTHONPATH": root},
         )
     try:
         yield process
@@ -155,14 +172,14 @@ def started(
         process.wait(timeout=PATIENCE)
 
 
-def processes_by_rank(program: subprocess.Popen[str]) -> dict[int, psutil.Process]:
+def processes_by_rank(launcher: int) -> dict[int, psutil.Process]:
     """Return the processes of a run, which start in the order of their ranks."""
-    ranks = []
-    for child in psutil.Process(program.pid).children():
+    processes = []
+    for child in psutil.Process(launcher).children():
         with suppress(psutil.Error):  # it has just ended
             if "resource_tracker" not in str(child.cmdline()):
-                ranks.append(child)
-    return dict(enumerate(sorted(ranks, key=lambda process: process.pid)))
+                processes.append(child)
+    return dict(enumerate(sorted(processes, key=lambda process: process.pid)))
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -173,15 +190,13 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path) -> None:
-    with started(tmp_path, *settings(tmp_path / "runs", "devices=2")) as program:
-        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
-        ranks = processes_by_rank(program)
-        ranks[rank].kill()
-        assert program.wait(timeout=PATIENCE) == 1
-        assert psutil.wait_procs(ranks.values(), timeout=PATIENCE)[1] == []
+def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path, start: Start) -> None:
+    program = start(*settings(tmp_path / "runs", "devices=2", *ENDLESS))
+    program.wait_for("no checkpoint", lambda: list(tmp_path.rglob(SAVED)))
+    processes_by_rank(program.pid)[rank].kill()
+    assert program.end(PATIENCE) == 1
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
-    last = (tmp_path / "output.txt").read_text().splitlines()[-1]
+    last = program.output.splitlines()[-1]
     resume = f"python -m trainers.run checkpoint={folder} device=cpu devices=2"
     assert last == f"error: rank {rank} was ended by SIGKILL; to resume: {resume}"
 
@@ -219,16 +234,16 @@ def test_a_failure_names_the_reason_and_no_older_run(
 
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
     launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
-    with started(tmp_path, *settings(tmp_path / "runs"), launcher=launcher) as program:
-        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
-        first = processes_by_rank(program)
+    with started(tmp_path, *settings(tmp_path / "runs", *ENDLESS), launcher=launcher) as program:
+        wait_for(lambda: list(tmp_path.rglob(SAVED)))
+        first = processes_by_rank(program.pid)
         (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
         checkpoints = CheckpointFolder(folder / "checkpoints")
         first[1].kill()
         wait_for(lambda: not first[0].is_running())
         before = checkpoints.paths()[-1]
         wait_for(lambda: checkpoints.paths()[-1] > before)
-        again = processes_by_rank(program)
+        again = processes_by_rank(program.pid)
         assert again.keys() == first.keys()
         program.send_signal(signal.SIGTERM)
         program.wait(timeout=PATIENCE)
@@ -237,8 +252,8 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
 
 
 def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) -> None:
-    command = settings(tmp_path / "runs", "devices=2", "evaluation.episodes=1000000")
-    with started(tmp_path, *command, frames=240) as program:
+    short = (*ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
+    with started(tmp_path, *settings(tmp_path / "runs", "devices=2", *short)) as program:
         wait_for(lambda: list(tmp_path.rglob("summary.json")))
         program.send_signal(signal.SIGINT)
         assert program.wait(timeout=PATIENCE) == 130
@@ -246,24 +261,20 @@ def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) ->
     assert re.search(r"\bTo (evaluate|resume)\b", (tmp_path / "output.txt").read_text())
 
 
-def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path) -> None:
+def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path, start: Start) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = settings(tmp_path / "runs")
-    with (
-        started(tmp_path / "0", *command, environment=place(0, port)) as first,
-        started(tmp_path / "1", *command, environment=place(1, port)) as second,
-    ):
-        wait_for(lambda: list(tmp_path.rglob("checkpoints/frames_*[0-9].safetensors")))
-        for process in (second, first):
-            process.send_signal(signal.SIGUSR1)
-        assert first.wait(timeout=PATIENCE) == second.wait(timeout=PATIENCE) == 75
+    command = settings(tmp_path / "runs", *ENDLESS)
+    first, second = (start(*command, variables=place(rank, port)) for rank in (0, 1))
+    first.wait_for("no checkpoint", lambda: list(tmp_path.rglob(SAVED)))
+    for program in (second, first):
+        os.kill(program.pid, signal.SIGUSR1)
+    assert first.end(PATIENCE) == second.end(PATIENCE) == 75
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
-    first_output, second_output = ((tmp_path / n / "output.txt").read_text() for n in "01")
-    assert f"saved. To resume:\n  python -m trainers.run checkpoint={folder}" in first_output
-    assert "error" not in first_output
-    assert second_output == ""
+    assert f"saved. To resume:\n  python -m trainers.run checkpoint={folder}" in first.output
+    assert "error" not in first.output
+    assert second.output == ""
     newest = CheckpointFolder(folder / "checkpoints").paths()[-1].name
     assert (folder / "checkpoints" / "rank_1" / newest).exists()
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from envs.fanuc.robot import ASSETS
-from envs.lift_cube.simulation import ASSETS as JAW_ASSETS
+from envs.lift_cube.arm_model import ASSETS as JAW_ASSETS
 from trainers.run import main, settings_of
 
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"

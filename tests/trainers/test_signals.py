@@ -7,10 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +16,8 @@ from tensordict import TensorDictBase
 
 from envs import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.forks import CAN_FORK, forked
+from tests.helpers.forks import CAN_FORK
+from tests.helpers.programs import Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
@@ -39,93 +38,6 @@ LONG = (
 GYM = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "env.vectorization=async", "env.num_envs=2")
 FANUC = ("agent=sac", "env=fanuc", "env.num_envs=2", "env.num_workers=2")
 EXIT_CODES = {signal.SIGINT: 130}  # of other signals 75
-
-
-class Program:
-    """The program in a separate process and session, with its output in a file."""
-
-    def __init__(self, process: Any, output: Path) -> None:
-        self.process = process
-        self.folder = output.parent
-        self._output = output
-
-    @property
-    def pid(self) -> int:
-        assert self.process.pid is not None
-        return self.process.pid
-
-    @property
-    def output(self) -> str:
-        return self._output.read_text()
-
-    def wait_for(self, reason: str, holds: Callable[[], object]) -> None:
-        for _ in range(9_000):
-            if holds():
-                return
-            assert self.process.is_alive(), f"{self.process.exitcode} {self.output}"
-            time.sleep(0.01)
-        raise AssertionError(f"{reason}: {self.output}")
-
-    def wait_for_training(self) -> None:
-        self.wait_for("no row", lambda: list(self.folder.glob("runs/**/metrics.csv")))
-
-    def end(self, seconds: float = 30.0) -> int | None:
-        """Wait for the end of the program, and then for that of its workers."""
-        self.process.join(seconds)
-        assert not self.process.is_alive(), f"still runs: {self.output}"
-        _, alive = psutil.wait_procs(session(self.pid), timeout=10)
-        assert not alive
-        assert "Traceback" not in self.output
-        assert "ignored" not in self.output
-        return self.process.exitcode
-
-
-Start = Callable[..., Program]
-
-
-def session(leader: int) -> list[psutil.Process]:
-    """Return the processes of a session."""
-    members = []
-    for process in psutil.process_iter():
-        with suppress(ProcessLookupError, PermissionError):
-            if os.getsid(process.pid) == leader:
-                members.append(process)
-    return members
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start the program with arguments, or another function, in a separate session."""
-    started: list[Program] = []
-
-    def begin(
-        *arguments: str, program: Callable[[], object] = main, ignores_ctrl_c: bool = False
-    ) -> Program:
-        def begun() -> None:
-            os.setsid()
-            os.chdir(tmp_path)
-            sys.stdout = sys.stderr = output.open("w", buffering=1)
-            for number in (1, 2):
-                os.dup2(sys.stdout.fileno(), number)
-            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup the tests ignore it
-            if ignores_ctrl_c:
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-            sys.argv = ["trainers.run", *arguments]
-            sys.exit(program())  # type: ignore[arg-type]
-
-        output = tmp_path / f"output_{len(started)}"
-        output.touch()
-        process = forked(begun)
-        process.start()
-        started.append(Program(process, output))
-        return started[-1]
-
-    yield begin
-    for each in started:
-        if each.process.is_alive():
-            for process in session(each.pid):
-                process.kill()
-        each.process.join()
 
 
 def saved(program: Program) -> tuple[int, list[str]]:

@@ -24,17 +24,12 @@ logger = logging.getLogger(__name__)
 
 
 class Simulating:
-    """Marks the steps and resets of environments, for a watchdog in another thread.
-
-    Attributes:
-        env: the environment whose step or reset runs; None between them.
-        calls: number of steps and resets that have begun.
-        interrupted: number of the one that Ctrl-C ended, from 1; 0 for none.
-    """
+    """Marks the steps and resets of environments, for a watchdog in another thread."""
 
     def __init__(self) -> None:
-        self.env: Environment | None = None
-        self.calls = self.interrupted = 0
+        self.env: Environment | None = None  # whose step or reset runs
+        self.calls = 0  # number of steps and resets that have begun
+        self.interrupted = 0  # number of the one that Ctrl-C ended, from 1; 0 for none
 
     def __call__(self, env: Environment) -> Simulating:
         """Begin a step or reset of an environment, which ends with the block."""
@@ -138,26 +133,17 @@ class BatchCollector:
     def step(self, policy: Policy) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
-        A step that has begun is finished instead.
+        A step that has begun is finished instead. The transition `[*B]` is that of `finish`.
 
         Args:
             policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
-
-        Returns:
-            The transition `[*B]`, see `finish`.
         """
         if self._begun is None:
             self._act(policy)
         return self.finish()
 
     def begin(self, policy: Policy) -> None:
-        """Act once in every environment, and begin the step.
-
-        Does nothing if a step has begun already: `finish` ends it first.
-
-        Args:
-            policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
-        """
+        """Act once in every environment, and begin the step, unless one has begun already."""
         if self._begun is None:
             root = self._act(policy)
             with self.timers("simulate"):
@@ -186,9 +172,9 @@ class BatchCollector:
         """Wait for the end of the step that has begun, and start new episodes where some ended.
 
         Returns:
-            The transition `[*B]` on the policy's device in TorchRL's layout. `next` holds the last
-            observation of an episode that ended, not the first of the new episode. The transition
-            is valid until the next step ends.
+            The transition `[*B]` on the policy's device in TorchRL's layout, valid until the next
+            step ends. `next` holds the last observation of an episode that ended, not the first of
+            the new episode.
         """
         assert self._begun is not None, "no step has begun"
         assert self._root is not None
@@ -199,14 +185,9 @@ class BatchCollector:
         if not self._is_remote:
             self._root = root
             return transition
-        observation = root.select(*self.observation_keys)
+        parts = {"next": transition.get("next"), "observation": root.select(*self.observation_keys)}
         with self.timers("copy"):
-            arrived = self.to_device(
-                TensorDict(
-                    {"next": transition.get("next"), "observation": observation},
-                    batch_size=self.env.batch_size,
-                )
-            )
+            arrived = self.to_device(TensorDict(parts, batch_size=self.env.batch_size))
         self._root, self._observation = root, arrived.get("observation")
         return current.set("next", arrived.get("next"))
 

@@ -36,8 +36,7 @@ class EpsilonGreedy:
 class GaussianNoise:
     """Adds independent normal noise to each component of an action.
 
-    Attributes:
-        scale: schedule over frames of the standard deviation, for actions in [-1, 1].
+    The schedule `scale` over frames is the standard deviation, for actions in [-1, 1].
     """
 
     scale: LinearSchedule
@@ -53,14 +52,11 @@ class MixedNoise:
     """Adds normal noise whose scale differs from environment to environment.
 
     Some environments follow the policy closely while others explore widely, whatever the stage of
-    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of N.
+    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of N, for actions in
+    [-1, 1].
 
     Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under
     Massively Parallel Simulation", arXiv 2307.12983, mixed exploration.
-
-    Attributes:
-        low: standard deviation in the first environment, at least 0, for actions in [-1, 1].
-        high: standard deviation in the last environment, at least 0, for actions in [-1, 1].
     """
 
     low: float

@@ -1,4 +1,4 @@
-"""What a policy reads and returns, so that it can act without an environment."""
+"""Observations and actions of a policy, by which it can act without an environment."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class PolicyInterface:
     def state_dict(self) -> dict[str, Any]:
         """Return the interface as plain values and tensors."""
         return {
-            "observations": _states_of(self.observation_spec),
+            "observations": _state_of(self.observation_spec),
             "action": _state_of(self.action_spec),
             "action_table": self.action_table,
             "frame_stacks": dict(self.frame_stacks),
@@ -147,7 +147,9 @@ class PolicyInterface:
         Raises:
             ValueError: it is not such a state; an error of another kind says so, too.
         """
-        spec, action_spec = _composite_of(state["observations"]), _spec_of(state["action"])
+        spec, action_spec = _spec_of(state["observations"]), _spec_of(state["action"])
+        if not isinstance(spec, Composite) or isinstance(action_spec, Composite):
+            raise ValueError("observations have names, and an action has none")
         others = ("action_table", "frame_stacks", "step_seconds", "units", "action_range")
         table, stacks, seconds, units, action_range = (state[name] for name in others)
         if table is not None:
@@ -182,26 +184,10 @@ def _tensor(name: str, given: Any) -> Tensor:
         ) from error
 
 
-def _states_of(spec: Composite) -> dict[str, Any]:
-    """Return the `_state_of` every leaf by name, nested as the spec is."""
-    return {
-        name: _states_of(entry) if isinstance(entry, Composite) else _state_of(entry)
-        for name, entry in spec.items()
-    }
-
-
-def _composite_of(states: Mapping[str, Any]) -> Composite:
-    """Return the specs, batch size `[1]`, whose `_states_of` are given."""
-    specs = {
-        # Specs refuse an observation named `shape`.
-        name: _spec_of(state) if "shape" in state else _composite_of(state)
-        for name, state in states.items()
-    }
-    return Composite(specs, shape=(1,))
-
-
 def _state_of(leaf: TensorSpec) -> dict[str, Any]:
-    """Return shape, dtype and range of a leaf, without its batch dimension."""
+    """Return shape, dtype and range of every leaf by name, without its batch dimension."""
+    if isinstance(leaf, Composite):
+        return {name: _state_of(entry) for name, entry in leaf.items()}
     shape = leaf.shape[1:]
     state: dict[str, Any] = {"shape": list(shape), "dtype": _name_of_dtype(leaf.dtype)}
     if isinstance(leaf, Bounded):
@@ -215,7 +201,9 @@ def _state_of(leaf: TensorSpec) -> dict[str, Any]:
 
 
 def _spec_of(state: Mapping[str, Any]) -> TensorSpec:
-    """Return the spec, batch size `[1]`, of a leaf whose `_state_of` is given."""
+    """Return the spec, batch size `[1]`, whose `_state_of` is given."""
+    if "shape" not in state:  # specs refuse an observation of this name
+        return Composite({name: _spec_of(each) for name, each in state.items()}, shape=(1,))
     shape, dtype = (1, *state["shape"]), vars(torch)[state["dtype"]]  # `getattr` could import
     if not isinstance(dtype, torch.dtype) or not 1 <= math.prod(shape) <= _MAX_SIZE:
         raise ValueError("an observation or action of this shape and dtype is not possible")

@@ -21,13 +21,10 @@ class Actor(Protocol):
     """Module that maps plain tensors to actions; `PolicyWrapper` wraps it."""
 
     def act(self, observation: Observations, deterministic: bool) -> Tensor:
-        """Return the actions for observations `[*B, ...]`.
+        """Return the actions for observations `[*B, ...]`, greedy ones if deterministic.
 
-        The result depends on these tensors, parameters and random draws alone.
-
-        Args:
-            observation: observations by key.
-            deterministic: return the greedy actions, without random draws.
+        The result depends on these tensors, parameters and random draws alone; greedy actions draw
+        none.
 
         Returns:
             Continuous actions `[*B, action_dim]` in [-1, 1], or discrete actions `[*B]` int64.

@@ -9,8 +9,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 class SimulatorAction(nn.Module):
     """Maps the actions of a policy to those that the simulator takes, and back.
 
-    Args:
-        interface: interface of the policy, with its action table and action range.
+    Table and range of the actions are those of the policy's interface.
     """
 
     table: Tensor | None

@@ -18,23 +18,15 @@ _REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
 
 
 class ReplayPart(NamedTuple):
-    """What a checkpoint adds to the saved replay buffer.
+    """The part of a replay buffer that a checkpoint saves."""
 
-    Attributes:
-        state: contents since the state of `since`, see `Snapshot`.
-        since: `written` of an earlier part; empty for all contents.
-        written: number of entries written to each ring of the buffer so far.
-        oldest: number of the oldest entry that each ring still holds; the buffer no longer needs an
-            earlier part whose `written` is nowhere greater.
-        steps: number of steps of the environments for which the tensors of `state` stay as they
-            are; None for any number.
-    """
-
-    state: Mapping[str, Any]
-    since: tuple[int, ...] = ()
-    written: tuple[int, ...] = ()
+    state: Mapping[str, Any]  # contents since `since`, see `Snapshot`
+    since: tuple[int, ...] = ()  # `written` of an earlier part; empty for all contents
+    written: tuple[int, ...] = ()  # number of entries written to each ring so far
+    # Number of the oldest entry that each ring still holds; the buffer no longer needs an earlier
+    # part whose `written` is nowhere greater.
     oldest: tuple[int, ...] = ()
-    steps: int | None = None
+    steps: int | None = None  # number of environment steps that leave `state` as it is, if limited
 
 
 class CheckpointFolder:
@@ -191,8 +183,8 @@ class CheckpointFolder:
     def _rotate(self, path: Path, score: float | None) -> None:
         """Record the score of the checkpoint just written, and delete the files beyond `keep`."""
         if score is not None and score >= self._best_record()[1]:
-            record = {"frames": frames_of(path), "score": float(score)}
-            write_text(self.folder / "best.json", json.dumps(record))
+            best = {"frames": frames_of(path), "score": float(score)}
+            write_text(self.folder / "best.json", json.dumps(best))
         checkpoints = self.paths()
         kept = {path, self.best(), *checkpoints[-self.keep :]}
         for replay in self.folder.glob("frames_*_replay.safetensors"):
@@ -206,9 +198,6 @@ class CheckpointFolder:
 
         If the checkpoint lies in this folder, the next save adds a part to them; otherwise it saves
         all contents.
-
-        Args:
-            checkpoint: path of a checkpoint.
 
         Returns:
             State of each part as from `open_state`, oldest first. None if the replay of one of the
@@ -303,10 +292,9 @@ def shares_of(checkpoint: Path) -> list[Path]:
 def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     """Return the checkpoint file for a user's setting `checkpoint=`.
 
-    Args:
-        path: checkpoint file, run folder (with `checkpoints/` inside), or folder of checkpoints.
-        best: whether to choose from a folder the checkpoint with the highest score, if there are
-            scores; otherwise the newest one.
+    It names a checkpoint file, a run folder (with `checkpoints/` inside), or a folder of
+    checkpoints. `best` chooses from a folder the one with the highest score, if there are scores;
+    otherwise the newest is chosen.
 
     Raises:
         ConfigurationError: there is no checkpoint at `path`.

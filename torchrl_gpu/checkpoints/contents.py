@@ -1,4 +1,4 @@
-"""Checks of what a state file says: a file with a valid checksum may have been edited."""
+"""Checks of the contents of state files: one with a valid checksum may have been edited."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -8,20 +8,16 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.tensors import StoredTensor
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
 
-# What ordinary code raises where a file holds something else than it expects.
+# Errors that ordinary code raises where a file holds something that it does not expect.
 UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @contextmanager
 def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
-    """Report whatever the block cannot do with the content of a file in one line.
-
-    Args:
-        path: file that is read.
-        setting: setting that names it.
+    """Report errors of the block in one line that names the file and its setting.
 
     Raises:
         ConfigurationError: the block raised an error of Python or torch, or this one itself.
@@ -38,12 +34,9 @@ def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
 def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None:
     """Refuse a state of other names, types, shapes or dtypes than expected.
 
-    Tensors of floating-point numbers may differ in precision, because devices do.
-
-    Args:
-        saved: state from a file, with tensors or `StoredTensor`s.
-        expected: state of the same structure. Any value is accepted where it has None.
-        name: name of the state in error messages.
+    Tensors of floating-point numbers may differ in precision, because devices do. Saved tensors may
+    be `StoredTensor`s. Any value is accepted where `expected` has None; `name` is that of the state
+    in errors.
 
     Raises:
         ConfigurationError: the states differ.

@@ -24,11 +24,7 @@ _CANNOT_SYNC_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP}
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file that replaces `path` when the block ends without an exception.
 
-    Args:
-        path: file to replace or create; its folder is created.
-
-    Yields:
-        The temporary file, open for writing bytes.
+    The folder of `path` is created.
 
     Raises:
         ConfigurationError: the file cannot be written. After this or any other exception in the

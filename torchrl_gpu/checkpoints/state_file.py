@@ -11,16 +11,17 @@ import json
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from io import BufferedReader
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.checkpoints.files import atomic_file, reason
+from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, chunks, copied, pieces_of
 from torchrl_gpu.errors import ConfigurationError, shortened
 
 FORMAT = "torchrl-gpu checkpoint"
@@ -42,7 +43,6 @@ _DTYPES = {
     torch.float64: "F64",
 }
 _DTYPE_OF = {name: dtype for dtype, name in _DTYPES.items()}
-_CHUNK_BYTES = 32 * 2**20  # between host and device
 _READ_BYTES = 2**20  # of a file, which are read and forgotten
 # Python's objects take many times the memory of their text.
 _MAX_HEADER = 16 * 2**20
@@ -53,32 +53,6 @@ _NO_CHECKSUM = "00000000"
 _CHECKSUM_OFFSET = struct.calcsize("<Q") + len('{"__metadata__":{"checksum":"')
 _PICKLE_SUFFIXES = {".pt", ".pth", ".pkl", ".pickle", ".zip", ".ckpt"}
 _PICKLE_START = re.compile(rb"PK\x03\x04|\x80[\x02-\x05][^\x00]", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """Tensors `[N_i, ...]` of one dtype, written one after the other as one tensor `[N, ...]`.
-
-    Attributes:
-        tensors: the tensors, at least one.
-    """
-
-    tensors: tuple[torch.Tensor, ...]
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Dtype of all tensors."""
-        return self.tensors[0].dtype
-
-    @property
-    def shape(self) -> torch.Size:
-        """Shape of the tensor that they make up."""
-        rows = sum(len(tensor) for tensor in self.tensors)
-        return torch.Size((rows, *self.tensors[0].shape[1:]))
-
-    def clone(self) -> torch.Tensor:
-        """Return the tensor that they make up."""
-        return torch.cat(self.tensors)
 
 
 class Snapshot:
@@ -97,19 +71,14 @@ class Snapshot:
     """
 
     def __init__(self, state: Mapping[Any, Any], copies: bool = True) -> None:
-        tensors: dict[str, torch.Tensor | Pieces] = {}
+        tensors: dict[str, Tensor | Pieces] = {}
         self._tree = _encode(state, "", tensors)
         # Readers map the file: the widest element first keeps every tensor aligned.
         names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
-        self._tensors = {
-            name: _copied(tensors[name]) if copies else tensors[name] for name in names
-        }
+        self._tensors = {name: copied(tensors[name]) if copies else tensors[name] for name in names}
 
     def write(self, path: Path) -> None:
-        """Write the state, replacing an existing file only once the new one is complete.
-
-        Args:
-            path: file to write, `*.safetensors`; its folder is created.
+        """Write the state to `*.safetensors`, replacing a file only once the new one is complete.
 
         Raises:
             ConfigurationError: the file cannot be written (disk full, no permission); an existing
@@ -120,7 +89,7 @@ class Snapshot:
             file.write(header)
             checksum = zlib.crc32(header)
             for tensor in self._tensors.values():
-                for chunk in _chunks(tensor):
+                for chunk in chunks(tensor):
                     file.write(chunk)
                     checksum = zlib.crc32(chunk, checksum)
             file.seek(_CHECKSUM_OFFSET)
@@ -132,91 +101,22 @@ def save_state(path: Path, state: Mapping[Any, Any]) -> None:
     Snapshot(state, copies=False).write(path)
 
 
-@dataclass(frozen=True)
-class StoredTensor:
-    """A tensor in a state file, read piece by piece into a tensor that exists already.
-
-    Attributes:
-        path: the file, which has to stay as it is until the tensor is read.
-        begin: position of its first byte in the file.
-        dtype: dtype of the tensor.
-        shape: shape of the tensor.
-    """
-
-    path: Path
-    begin: int
-    dtype: torch.dtype
-    shape: torch.Size
-
-    def copy_to(self, target: torch.Tensor) -> None:
-        """Copy the values to a contiguous tensor of the same dtype and shape, on any device.
-
-        Raises:
-            ConfigurationError: the file cannot be read, or has become shorter.
-        """
-        parts = target.view(-1).split(_CHUNK_BYTES // target.element_size())
-        piece = parts[0] if target.is_cpu else torch.empty_like(parts[0], device="cpu")
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.begin)
-                for part in parts:
-                    read = part if part.is_cpu else piece[: len(part)]
-                    _read_into(file, read)
-                    part.copy_(read)
-        except (OSError, ValueError) as error:
-            why = reason(error) if isinstance(error, OSError) else str(error)
-            raise ConfigurationError(f"cannot read checkpoint {self.path}: {why}") from error
-
-    def __getitem__(self, rows: slice) -> "StoredTensor":
-        """Return a range of entries of the first dimension."""
-        start, stop, _ = rows.indices(self.shape[0])
-        rest = self.shape[1:]
-        begin = self.begin + start * rest.numel() * self.dtype.itemsize
-        return StoredTensor(self.path, begin, self.dtype, torch.Size((stop - start, *rest)))
-
-    def read(self) -> torch.Tensor:
-        """Return the values as a new tensor on the host."""
-        tensor = torch.empty(self.shape, dtype=self.dtype)
-        self.copy_to(tensor)
-        return tensor
-
-
-def restore(target: torch.Tensor, saved: torch.Tensor | StoredTensor) -> None:
-    """Copy a saved tensor to a tensor of the same dtype and shape."""
-    if isinstance(saved, StoredTensor):
-        saved.copy_to(target)
-    else:
-        target.copy_(saved)
-
-
 def load_state(path: Path) -> dict[Any, Any]:
-    """Read a file that `save_state` wrote, without executing any code.
-
-    Args:
-        path: file to read.
-
-    Returns:
-        The state, with its tensors on the host.
+    """Read a file that `save_state` wrote, its tensors to the host, without executing any code.
 
     Raises:
         ConfigurationError: the file is missing, truncated, damaged, a pickle, not a checkpoint of
             this package, or in a newer format.
     """
     try:
-        state: dict[Any, Any] = _read_tensors(open_state(path))
+        state: dict[Any, Any] = tree_map_only(StoredTensor, StoredTensor.read, open_state(path))
         return state
     except RecursionError as error:
         raise ConfigurationError(_why_unreadable(Path(path))) from error
 
 
 def open_state(path: Path) -> dict[Any, Any]:
-    """Check a file that `save_state` wrote, and return its state without reading the tensors.
-
-    Args:
-        path: file to read.
-
-    Returns:
-        The state, with a `StoredTensor` in the place of each tensor.
+    """Check a file that `save_state` wrote, and return its state with `StoredTensor`s.
 
     Raises:
         ConfigurationError: as for `load_state`.
@@ -244,12 +144,12 @@ def open_state(path: Path) -> dict[Any, Any]:
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
-def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor | Pieces]) -> Any:
+def _encode(value: Any, path: str, tensors: dict[str, Tensor | Pieces]) -> Any:
     """Return `value` as JSON, with its tensors moved to `tensors` and replaced by their names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, torch.Tensor | Pieces):
-        for tensor in _pieces(value):
+    if isinstance(value, Tensor | Pieces):
+        for tensor in pieces_of(value):
             if tensor.dtype not in _DTYPES or tensor.layout != torch.strided or tensor.is_meta:
                 kind = f"{tensor.layout} {tensor.dtype} tensor on {tensor.device}"
                 raise TypeError(f"{path}: cannot save a {kind}")
@@ -291,18 +191,7 @@ def _decode(node: Any, tensors: dict[str, StoredTensor]) -> Any:
     raise ValueError(f"unknown kind {kind}")
 
 
-def _read_tensors(node: Any) -> Any:
-    """Return a state from `open_state` with its tensors."""
-    if isinstance(node, StoredTensor):
-        return node.read()
-    if isinstance(node, dict):
-        return {key: _read_tensors(entry) for key, entry in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(map(_read_tensors, node))
-    return node
-
-
-def _header(tree: Any, tensors: Mapping[str, torch.Tensor | Pieces]) -> bytes:
+def _header(tree: Any, tensors: Mapping[str, Tensor | Pieces]) -> bytes:
     """Return the file header: the length of the JSON, then the JSON, padded to 8 bytes."""
     metadata = {
         "checksum": _NO_CHECKSUM,
@@ -324,28 +213,6 @@ def _header(tree: Any, tensors: Mapping[str, torch.Tensor | Pieces]) -> bytes:
             "its tensors: save long sequences of numbers as tensors"
         )
     return struct.pack("<Q", len(text)) + text
-
-
-def _pieces(tensor: torch.Tensor | Pieces) -> tuple[torch.Tensor, ...]:
-    return tensor.tensors if isinstance(tensor, Pieces) else (tensor,)
-
-
-def _copied(tensor: torch.Tensor | Pieces) -> torch.Tensor | Pieces:
-    """Return a copy on the host of a tensor, and of pieces on other devices."""
-    if isinstance(tensor, Pieces):
-        return Pieces(tuple(piece.cpu() for piece in tensor.tensors))
-    return tensor.detach().to("cpu", copy=True)
-
-
-def _chunks(tensor: torch.Tensor | Pieces) -> Iterator[memoryview]:
-    """Yield the bytes of `tensor` in row-major order, copied to the host piece by piece."""
-    for piece in _pieces(tensor):
-        flat = piece.detach().contiguous().reshape(-1)
-        for part in flat.split(_CHUNK_BYTES // flat.element_size()):
-            if part.numel() > 0:
-                # A single element counts as contiguous with any stride, but `view` needs 1.
-                host = part.cpu().as_strided(part.shape, (1,))
-                yield memoryview(host.view(torch.uint8).numpy())
 
 
 def _read_header(path: Path) -> tuple[dict[str, str], dict[str, StoredTensor]]:
@@ -391,20 +258,6 @@ def _is_excessive(header: bytes) -> bool:
     """Return whether a header is so large that its values could exceed the memory."""
     values = sum(map(header.count, (b"[", b"{", b",")))
     return len(header) > _MAX_HEADER or values > _MAX_VALUES
-
-
-def _read_into(file: BufferedReader, tensor: torch.Tensor) -> None:
-    """Fill a contiguous tensor `[N]` on the host from a file.
-
-    Raises:
-        ValueError: the file ends before.
-    """
-    rest = tensor.view(torch.uint8).numpy().data
-    while rest:
-        count = file.readinto(rest)
-        if not count:
-            raise ValueError("the file ends too early")
-        rest = rest[count:]
 
 
 def _checksum(path: Path) -> str:

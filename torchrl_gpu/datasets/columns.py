@@ -1,4 +1,4 @@
-"""Columns of LeRobot's Parquet files: arrays there and back, and what describes them."""
+"""Columns of LeRobot's Parquet files: conversion of arrays, and descriptions."""
 
 import io
 import json
@@ -19,11 +19,7 @@ _CHANNELS = (1, 3, 4)
 class Column:
     """Shape, dtype and statistics of the values of a column.
 
-    Args:
-        values: values `[T, ...]` of some rows; images are uint8 `[T, C, H, W]`.
-
-    Attributes:
-        is_image: whether the values are images.
+    It is made for rows of given values `[T, ...]`; images are uint8 `[T, C, H, W]`.
     """
 
     def __init__(self, values: Array) -> None:
@@ -84,9 +80,7 @@ def is_image(values: Array) -> bool:
 def table_of(columns: Mapping[str, Array], hub: Mapping[str, Any] | None = None) -> pa.Table:
     """Return arrays `[T, ...]` by name as a table of T rows.
 
-    Args:
-        columns: arrays of equal length.
-        hub: `Column.hub_feature` of every column; None to leave it out.
+    `hub` holds the `Column.hub_feature` of every column; None leaves it out.
     """
     table = pa.table({name: _to_arrow(values) for name, values in columns.items()})
     if hub is None:
@@ -143,9 +137,8 @@ def _encoded(picture: Array) -> bytes:
     """Return an image `[C, H, W]` as PNG, without loss."""
     buffer = io.BytesIO()
     channels_last = np.ascontiguousarray(picture.transpose(1, 2, 0))
-    Image.fromarray(channels_last.squeeze(2) if len(picture) == 1 else channels_last).save(
-        buffer, format="PNG"
-    )
+    image = channels_last.squeeze(2) if len(picture) == 1 else channels_last
+    Image.fromarray(image).save(buffer, format="PNG")
     return buffer.getvalue()
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, get_args
 
 from torch import Tensor
 
@@ -34,7 +34,7 @@ class Dataset:
     Attributes:
         path: its folder.
         num_episodes: number of episodes.
-        about: what this library has written beside the episodes: `action_table`, `frame_stacks` and
+        about: facts that this library wrote beside the episodes: `action_table`, `frame_stacks` and
             `step_seconds` as in `PolicyInterface`; empty for a dataset of another program.
         action_range: lowest and highest values `[action_dim]` of continuous actions; None if the
             dataset does not tell.
@@ -56,21 +56,8 @@ class Dataset:
             yield from self.read()
 
 
-class EpisodeWriter(Protocol):
-    """Writes the episodes of a new dataset."""
-
-    def add(self, episode: Episode) -> None:
-        """Write one episode."""
-
-    def close(self) -> None:
-        """Write what describes the dataset as a whole."""
-
-
 def open_dataset(path: Path | str) -> Dataset:
-    """Open a dataset of Minari or LeRobot; no episode is read yet.
-
-    Args:
-        path: folder of the dataset.
+    """Open the dataset of Minari or LeRobot in a folder; no episode is read yet.
 
     Raises:
         ConfigurationError: the folder is missing or has another layout, or a package is missing.
@@ -93,13 +80,7 @@ def new_dataset(
 ) -> Iterator[Callable[[Episode], None]]:
     """Write a dataset, which appears at its path when the block ends without an exception.
 
-    Args:
-        path: folder of the dataset, which must not exist.
-        format: `minari` or `lerobot`.
-        interface: observations and actions of the episodes.
-
-    Yields:
-        Function that writes one episode.
+    The block receives a function that writes one episode.
 
     Raises:
         ConfigurationError: the folder exists, cannot be written, or a package is missing.
@@ -110,7 +91,7 @@ def new_dataset(
     partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         partial.mkdir(parents=True)
-        writer: EpisodeWriter = _module(format).writer(partial, path.name, interface)
+        writer = _module(format).writer(partial, path.name, interface)
         yield writer.add
         writer.close()
         partial.rename(path)
@@ -173,7 +154,7 @@ def reading_dataset(path: Path) -> Iterator[None]:
 
 
 def _module(format: str) -> Any:
-    """Import the module of a format.
+    """Import the module of a format, with the function `opened` and the class `writer`.
 
     Raises:
         ConfigurationError: one of its packages is missing.

@@ -1,7 +1,6 @@
 """Demonstrations: the episodes of a dataset, checked for the agent that learns from them."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -50,10 +49,10 @@ def load_demonstrations(
     check_demonstrations(path)
     dataset = open_dataset(path)
     where = f"{SETTING}={path}"
-    own = None if action_table is None else [list(map(float, row)) for row in action_table]
-    saved = dataset.about.get("action_table", own)
-    with reading_dataset(dataset.path):
-        is_same = (saved is None) == (own is None) and _equal(saved, own)
+    tables = dataset.about.get("action_table", action_table), action_table
+    with reading_dataset(dataset.path):  # which holds the table in float32
+        saved, own = (None if each is None else torch.tensor(each).float() for each in tables)
+    is_same = torch.equal(saved, own) if saved is not None and own is not None else saved is own
     if not is_same:
         raise ConfigurationError(
             f"{where}: its actions are not row numbers of the action table of this environment"
@@ -136,11 +135,3 @@ def _check_like(values: Tensor, spec: TensorSpec, what: str) -> None:
 def _check_finite(values: Tensor, what: str) -> None:
     if values.dtype.is_floating_point and not values.isfinite().all():
         raise ConfigurationError(f"{what} holds NaN or infinity")
-
-
-def _equal(saved: Any, own: Iterable[Sequence[float]] | None) -> bool:
-    """Return whether two tables are equal in float32, as a dataset holds them."""
-    if saved is None or own is None:
-        return True
-    first, second = torch.tensor(saved), torch.tensor(own)
-    return torch.equal(first.float(), second.float())

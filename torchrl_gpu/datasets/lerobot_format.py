@@ -1,7 +1,7 @@
 """Datasets of LeRobot, in its format v3.0 as of lerobot 0.4, without that package.
 
 The `lerobot` package pins older versions of torch. Layout: Parquet files of frames under `data/`,
-and under `meta/` what describes episodes, tasks and features, see
+and under `meta/` descriptions of episodes, tasks and features, see
 https://huggingface.co/docs/lerobot/lerobot-dataset-v3. Images are stored as PNG, without loss.
 
 The format has one row per action, so that the last observation of an episode, and the frames before
@@ -43,12 +43,9 @@ _TERMINATED, _TRUNCATED = "next.terminated", "next.truncated"
 
 
 class LeRobotWriter:
-    """Writes episodes as a LeRobot dataset.
+    """Writes episodes as a LeRobot dataset into an empty folder.
 
-    Args:
-        folder: empty folder.
-        name: name of the dataset, and of its only task.
-        interface: observations and actions of the episodes.
+    `name` is that of the dataset, and of its only task.
     """
 
     def __init__(self, folder: Path, name: str, interface: PolicyInterface) -> None:
@@ -113,7 +110,7 @@ class LeRobotWriter:
         self._rows += steps
 
     def close(self) -> None:
-        """Write what describes the dataset.
+        """Write the descriptions of the dataset.
 
         Raises:
             ConfigurationError: no episode was added; the format cannot express an empty dataset.
@@ -150,7 +147,7 @@ class LeRobotWriter:
         """Return the frames `[history + T + 1, ...]` of an observation `[T + 1, ...]`.
 
         Raises:
-            ConfigurationError: it is no stack of the frames of consecutive steps.
+            ConfigurationError: its stacks are not the frames of consecutive steps.
         """
         count = self._stacks.get(name, 1)
         frames = observed
@@ -199,10 +196,8 @@ def opened(folder: Path) -> Dataset:
 class _Reader:
     """Reads the episodes of a LeRobot dataset.
 
-    Args:
-        folder: folder of the dataset.
-        features: dtype and shape of each column.
-        known: what this library has written; empty for a dataset of another program.
+    `features` are dtype and shape of each column, and `known` is what this library has written,
+    empty for a dataset of another program.
     """
 
     def __init__(self, folder: Path, features: Mapping[str, Any], known: Mapping[str, Any]) -> None:
@@ -259,26 +254,24 @@ class _Reader:
             count = self._stacks.get(name, 1)
             frames = torch.from_numpy(np.concatenate(parts))[self._frames - count :]
             observations[name] = _stacked(frames, count)
-        success = _SUCCESS in self._shapes
-        return Episode(
-            observations,
-            torch.from_numpy(self._array(rows, "action")),
-            torch.from_numpy(self._array(rows, _REWARD)).float(),
-            *self._ends(rows),
-            torch.from_numpy(self._array(rows, _SUCCESS)).bool() if success else None,
-        )
+        action, reward = (self._tensor(rows, column) for column in ("action", _REWARD))
+        success = self._tensor(rows, _SUCCESS).bool() if _SUCCESS in self._shapes else None
+        return Episode(observations, action, reward.float(), *self._ends(rows), success)
 
     def _ends(self, rows: pa.Table) -> tuple[Tensor, Tensor]:
         """Return where rows `[T]` terminated and were truncated, of other programs by success."""
-        done = torch.from_numpy(self._array(rows, _DONE)).bool()
+        done = self._tensor(rows, _DONE).bool()
         own = next((n for n in (_TERMINATED, _SUCCESS) if n in self._shapes), _DONE)
-        terminated = done & torch.from_numpy(self._array(rows, own)).bool()
+        terminated = done & self._tensor(rows, own).bool()
         if _TRUNCATED in self._shapes:
-            return terminated, torch.from_numpy(self._array(rows, _TRUNCATED)).bool()
+            return terminated, self._tensor(rows, _TRUNCATED).bool()
         return terminated, done & ~terminated
 
     def _array(self, rows: pa.Table, column: str) -> Array:
         return array_of(rows, column, self._shapes[column])
+
+    def _tensor(self, rows: pa.Table, column: str) -> Tensor:
+        return torch.from_numpy(self._array(rows, column))
 
 
 def _column_of(name: str, frames: Array, names: Mapping[str, Array]) -> str:

@@ -29,12 +29,9 @@ _ALONE = "observation"
 
 
 class MinariWriter:
-    """Writes episodes as a Minari dataset, in HDF5 without lossy compression of images.
+    """Writes episodes as a Minari dataset into an empty folder, images without loss.
 
-    Args:
-        folder: empty folder.
-        name: name of the dataset; its number of version is appended if it has none.
-        interface: observations and actions of the episodes.
+    A name without a version gets the version `-v0`.
     """
 
     def __init__(self, folder: Path, name: str, interface: PolicyInterface) -> None:

@@ -16,15 +16,10 @@ from torch.utils._foreach_utils import (
 
 
 class Presence(NamedTuple):
-    """Number of devices of one kind on this machine, or why there are none.
-
-    Attributes:
-        number: number of devices that can compute.
-        reason: short reason why there are none, such as `no GPU or no driver`; else empty.
-    """
+    """Number of devices of one kind that can compute on this machine, or why there are none."""
 
     number: int
-    reason: str = ""
+    reason: str = ""  # short, such as `no GPU or no driver`
 
 
 class AdamOptions(TypedDict):
@@ -54,52 +49,32 @@ class Accelerator:
     This class describes every device of torch that no class in `kinds` describes. Properties that
     need the hardware (name, memory, float64, autocast_dtypes, tf32, compile) query it at every
     access; all other properties work for devices that this machine does not have.
-
-    Args:
-        device: device to describe.
-
-    Attributes:
-        kind: cpu, cuda, rocm, xpu, mps, directml or other.
-        device_type: torch's name for devices of this kind.
-        vendors: makers of the hardware, as `torchrl_gpu.doctor` names them.
-        installs: command that installs what the kind needs, by operating system (Linux, WSL,
-            Windows, Darwin); a system that cannot have the kind is missing.
-        genesis_backend: backend of the simulator Genesis that runs on these devices; `cpu` if it
-            has none.
-        pinned_transfers: whether the device copies from pinned host memory asynchronously, without
-            blocking the host.
-        reads_stall: whether the host has to wait for all queued work to read a value, or to learn
-            the shape of a result that depends on values.
-        lerp: whether the device has a kernel of `lerp`, of which torch makes Adam's moments and
-            this project makes Polyak averages.
-        byte_views: whether tensors can be viewed as another dtype, in the same memory.
-        searchsorted: whether the device has a kernel of `searchsorted`, by which the sum tree of
-            prioritized replay finds leaves.
-        compiles_long_runs: whether compiled updates are known to be faster, so that a run of many
-            updates earns the time of compiling.
-        captures_updates: whether captured updates are known to be faster.
-        channels_last: whether many convolutions are faster with the channels of an image as the
-            innermost dimension.
-        communication: backend of `torch.distributed` between devices of the kind; None if torch
-            has none.
     """
 
     device: torch.device
 
-    kind: ClassVar[str] = "other"
-    device_type: ClassVar[str] = ""
-    vendors: ClassVar[tuple[str, ...]] = ()
+    kind: ClassVar[str] = "other"  # cpu, cuda, rocm, xpu, mps, directml or other
+    device_type: ClassVar[str] = ""  # torch's name for devices of this kind
+    vendors: ClassVar[tuple[str, ...]] = ()  # makers of the hardware: see `torchrl_gpu.doctor`
+    # Command that installs what the kind needs, by operating system (Linux, WSL, Windows, Darwin);
+    # a system that cannot have the kind is missing.
     installs: ClassVar[Mapping[str, str]] = {}
-    genesis_backend: ClassVar[str] = "cpu"
+    genesis_backend: ClassVar[str] = "cpu"  # of the simulator Genesis; `cpu` without its own
+    # Whether the device copies from pinned host memory without blocking the host.
     pinned_transfers: ClassVar[bool] = False
+    # Whether the host has to wait for all queued work to read a value, or to learn the shape of a
+    # result that depends on values.
     reads_stall: ClassVar[bool] = True
+    # Whether the device has a kernel of `lerp`, of which torch makes Adam's moments and this
+    # project makes Polyak averages, and of `searchsorted`, by which a sum tree finds its leaves.
     lerp: ClassVar[bool] = True
-    byte_views: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
+    byte_views: ClassVar[bool] = True  # of tensors as another dtype, in the same memory
+    # Whether compiled updates, in a run of many, and captured updates are known to be faster.
     compiles_long_runs: ClassVar[bool] = False
     captures_updates: ClassVar[bool] = False
-    channels_last: ClassVar[bool] = False
-    communication: ClassVar[str | None] = None
+    channels_last: ClassVar[bool] = False  # whether many convolutions are faster in this layout
+    communication: ClassVar[str | None] = None  # backend of `torch.distributed`, if it has one
 
     @classmethod
     def look(cls) -> Presence:
@@ -113,11 +88,7 @@ class Accelerator:
 
     @classmethod
     def at(cls, index: int | None) -> torch.device:
-        """Return the torch device of an index; None for the device of choice.
-
-        Args:
-            index: 0 to `look().number - 1`.
-        """
+        """Return the torch device of an index from 0 on; None for the device of choice."""
         return torch.device(cls.device_type, index or 0)
 
     @property
@@ -151,11 +122,26 @@ class Accelerator:
         """Memory of the device in bytes that this process holds; 0 if torch does not know it."""
         return int(self.call("memory_reserved", default=0))
 
-    def limit_memory(self, fraction: float) -> bool:
-        """Let torch allocate no more than a fraction of the device's memory in this process.
+    @property
+    def occupied_memory(self) -> int | None:
+        """Memory of the device in bytes that all programs hold; None if torch does not know it."""
+        total, free = self.total_memory, self.free_memory
+        return None if total is None or free is None else total - free
+
+    def utilization(self, since: float) -> float | None:
+        """Return the share of time in which the device computed for any program, in percent.
 
         Args:
-            fraction: fraction of `total_memory`, above 0 to 1.
+            since: beginning of that time, as `time.time` has it. A device that keeps no record
+                answers for its last moments instead.
+
+        Returns:
+            0 to 100; None if it is unknown, as without the package of the vendor.
+        """
+        return None
+
+    def limit_memory(self, fraction: float) -> bool:
+        """Let this process allocate at most a fraction of `total_memory`, above 0 to 1.
 
         Returns:
             Whether torch enforces such a limit on this kind of device.
@@ -256,12 +242,10 @@ class Accelerator:
             torch.zeros((), device=self.device).cpu()  # waits for the work queued before it
 
     def call(self, function: str, *arguments: Any, default: Any = None) -> Any:
-        """Call a function of torch's module for the device, with the device if it takes one.
+        """Call a function of torch's module for the device, such as `torch.cuda`, by name.
 
-        Args:
-            function: name of the function, as in `torch.cuda`.
-            *arguments: arguments of the function besides the device.
-            default: result if this version of torch does not have the function.
+        The device is passed if the function takes one. The result is `default` if this version of
+        torch does not have the function.
         """
         called = getattr(self.module, function, None)
         if called is None:

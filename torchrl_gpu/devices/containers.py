@@ -17,25 +17,16 @@ _NO_LIMIT: Final = 2**62
 
 
 class MemoryLimit(NamedTuple):
-    """Memory of a container.
-
-    Attributes:
-        total: memory in bytes that its processes may use together.
-        free: rest of it in bytes; the cache of files counts as free.
-    """
+    """Memory of a container in bytes, which its processes use together."""
 
     total: int
-    free: int
+    free: int  # with the cache of files
 
 
 def core_limit(root: Path = _ROOT) -> int | None:
-    """Return the number of cores of which this process has the time, rounded up.
+    """Return the number of cores of which this process has the time, rounded up; None for all.
 
-    Args:
-        root: folder of `proc` and `sys`.
-
-    Returns:
-        None without a limit.
+    `root` is the folder of `proc` and `sys`.
     """
     limits = []
     for group in _groups(root, "cpu"):
@@ -49,10 +40,8 @@ def core_limit(root: Path = _ROOT) -> int | None:
 def memory_limit(root: Path = _ROOT) -> MemoryLimit | None:
     """Return the memory of the container of this process; None without a limit.
 
-    Above `memory.high` the kernel slows processes down, so it counts as a limit.
-
-    Args:
-        root: folder of `proc` and `sys`.
+    Above `memory.high` the kernel slows processes down, so it counts as a limit. `root` is the
+    folder of `proc` and `sys`.
     """
     limits = []
     for group in _groups(root, "memory"):
@@ -79,7 +68,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
     of the container.
     """
     top = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
+    for line in text_of(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "" or controller in controllers.split(","):
             place = top / controller if controllers else top
@@ -91,12 +80,12 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _words(path: Path) -> list[str]:
-    return _text(path).split()
+    return text_of(path).split()
 
 
-def _text(path: Path) -> str:
-    """Return the text of a file; empty if it cannot be read."""
+def text_of(path: Path) -> str:
+    """Return the text of a file without white space around it; empty if it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text(errors="replace").strip()
     except OSError:
         return ""

@@ -77,11 +77,7 @@ def resolve_devices(name: str, wanted: int | list[int] | Literal["all"]) -> list
 
 
 def describe_device(device: torch.device) -> str:
-    """Return a one-line description of a device, such as `NVIDIA H200, 140 GiB`.
-
-    Args:
-        device: device of this machine.
-    """
+    """Return a one-line description of a device of this machine, such as `NVIDIA H200, 140 GiB`."""
     accelerator = accelerator_of(device)
     memory = accelerator.total_memory
     return accelerator.name if memory is None else f"{accelerator.name}, {memory / 2**30:.0f} GiB"

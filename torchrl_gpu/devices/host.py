@@ -54,14 +54,10 @@ def limit_cores(number: int) -> None:
 def share_cores(local_rank: int, local_count: int) -> None:
     """Restrict this process, and those that it starts, to its share of the usable cores.
 
-    The shares are contiguous and differ by one core at most. The cores stay as they are if a
-    launcher has given this process others than its parent has, if there are fewer cores than
-    processes, or on other systems than Linux. The processor time of a container is divided in any
-    case.
-
-    Args:
-        local_rank: number of this process among those of the run on this machine, from 0.
-        local_count: number of these processes, all started by the same parent.
+    The shares of the `local_count` processes of the run on this machine, all started by the same
+    parent, are contiguous and differ by one core at most. The cores stay as they are if a launcher
+    has given this process others than its parent has, if there are fewer cores than processes, or
+    on other systems than Linux. The processor time of a container is divided in any case.
     """
     if (container := core_limit()) is not None:
         limit_cores(max(1, container // local_count))

@@ -1,7 +1,7 @@
 """Kinds of devices: all differences between accelerators.
 
-A class states for its kind of device what torch does not know, and the table `KINDS` registers the
-class; no other module checks `device.type`.
+A class states the facts of its kind of device that torch does not know, and the table `KINDS`
+registers the class; no other module checks `device.type`.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import ClassVar, Final
 
 import psutil
@@ -18,6 +19,7 @@ from torchrl_gpu.devices.accelerator import Accelerator, Presence
 from torchrl_gpu.devices.containers import memory_limit
 from torchrl_gpu.devices.directml import probe_directml
 from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.devices.nvidia import nvidia_utilization
 from torchrl_gpu.errors import one_line
 
 # Reason for no device of a kind that this build of torch supports.
@@ -91,6 +93,11 @@ class Cpu(Accelerator):
         return used
 
     @property
+    def occupied_memory(self) -> None:
+        """None: it is the memory of the host, of which `used_memory` is what the run holds."""
+        return None
+
+    @property
     def bfloat16_products(self) -> bool:
         """Whether the processor has instructions for products of bfloat16: AVX-512 BF16 or AMX."""
         queries = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")  # from torch 2.6 on
@@ -140,6 +147,11 @@ class Cuda(Accelerator):
         """Whether the GPU has TensorFloat-32: Ampere (compute capability 8.0) and newer have it."""
         return bool(torch.cuda.get_device_capability(self.device) >= (8, 0))
 
+    def utilization(self, since: float) -> float | None:
+        """Return the mean since then, at most of the last seconds; it needs nvidia-ml-py."""
+        uuid = getattr(self.call("get_device_properties"), "uuid", None)
+        return nvidia_utilization(f"GPU-{uuid}", since)
+
 
 class Rocm(Cuda):
     """AMD GPU, which torch addresses as `cuda`."""
@@ -157,6 +169,15 @@ class Rocm(Cuda):
         if torch.version.cuda:
             return Presence(0, f"this torch, {torch.__version__}, is built for CUDA")
         return _cuda_presence(torch.version.hip is not None)
+
+    def utilization(self, since: float) -> float | None:
+        """Return that of the last moments; it needs amdsmi, by which torch asks."""
+        if find_spec("amdsmi") is None:
+            return None
+        try:
+            return float(self.call("utilization"))
+        except Exception:  # amdsmi has errors of its own; a training does without the metric
+            return None
 
 
 class Xpu(Accelerator):
@@ -258,11 +279,7 @@ KINDS: Final[tuple[type[Accelerator], ...]] = (Cuda, Rocm, Xpu, Mps, DirectML, C
 
 
 def accelerator_of(device: torch.device) -> Accelerator:
-    """Return the capabilities of a device.
-
-    Args:
-        device: device of any kind, which this machine need not have.
-    """
+    """Return the capabilities of a device of any kind, which this machine need not have."""
     return kinds_by_type().get(device.type, Accelerator)(device)
 
 

@@ -66,12 +66,8 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
 def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     """Limit the memory of a device that this process uses within the block, and announce it.
 
-    `check_memory` refuses what exceeds the limit on any device. On cuda, rocm, xpu and mps, torch
-    enforces it for its allocations as well.
-
-    Args:
-        device: device of the memory.
-        limit: limit in bytes, at least 1; None for no limit.
+    The limit is in bytes, at least 1; None for no limit. `check_memory` refuses to exceed it on any
+    device. On cuda, rocm, xpu and mps, torch enforces it for its allocations as well.
     """
     if limit is None:
         yield
@@ -79,14 +75,9 @@ def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
     accelerator = accelerator_of(device)
     total = accelerator.total_memory
     is_enforced = total is not None and accelerator.limit_memory(min(1.0, limit / total))
-    _logger.info(
-        "device_memory_limit: %s of %s, %s",
-        human_bytes(limit),
-        device,
-        "enforced by torch"
-        if is_enforced
-        else "not enforced by torch: only larger replays and simulators are refused",
-    )
+    effect = "" if is_enforced else ": only larger replays and simulators are refused"
+    by_torch = f"{'' if is_enforced else 'not '}enforced by torch{effect}"
+    _logger.info("device_memory_limit: %s of %s, %s", human_bytes(limit), device, by_torch)
     token = _limit.set((device, limit))
     try:
         yield
@@ -99,9 +90,7 @@ def limited_memory(device: torch.device, limit: int | None) -> Iterator[None]:
 def free_memory(device: torch.device, limit: int | None = None) -> int | None:
     """Return the free memory of a device within its limit, in bytes; None if it is unknown.
 
-    Args:
-        device: device of this machine.
-        limit: limit in bytes; None for the limit of the surrounding `limited_memory`, if any.
+    The limit is that of the surrounding `limited_memory`, if any, unless one is given in bytes.
     """
     accelerator = accelerator_of(device)
     limit = _limit_of(device) if limit is None else limit
@@ -159,14 +148,10 @@ def check_memory(
 
 
 class limited_allocations(TorchFunctionMode):  # noqa: N801
-    """Refuses, within its context, new tensors that together exceed a size, before they are made.
+    """Refuses, within its context, new tensors that together exceed a size in bytes.
 
-    Args:
-        size: bytes of all tensors that functions such as `torch.empty` make.
-        refusal: message of the error.
-
-    Raises:
-        ConfigurationError: a function is called for more.
+    The error is a ConfigurationError with the message `refusal`, raised before the tensor is made.
+    Tensors of functions such as `torch.empty` count.
     """
 
     def __init__(self, size: int, refusal: str) -> None:

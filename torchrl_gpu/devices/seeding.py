@@ -24,9 +24,7 @@ _MAX_BATCH = 2**20
 def seed_everything(seed: int, rank: int = 0) -> None:
     """Seed Python's `random`, NumPy's legacy generator, and torch on the host and all devices.
 
-    Args:
-        seed: seed of the run, 0 to 2**32 - 1.
-        rank: rank of this process; every process draws other numbers.
+    The seed is 0 to 2**32 - 1; the process of every rank draws other numbers.
     """
     if rank > 0:
         seed = int(np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)[0])
@@ -62,9 +60,7 @@ def stream_seed(seed: int, stream: Stream, position: int = 0, rank: int = 0) -> 
 def rng_state(device: torch.device) -> dict[str, Any]:
     """Return the state of all generators, as tensors on the host and plain values.
 
-    Args:
-        device: accelerator whose generator is included; the host and devices without a readable
-            generator (DirectML) add no entry.
+    That of the device is included if it is readable, which that of DirectML is not.
     """
     numpy: Any = np.random.get_state(legacy=False)
     numpy["state"]["key"] = numpy["state"]["key"].tolist()
@@ -99,10 +95,8 @@ def check_rng_state(state: Any, device: torch.device) -> None:
 def set_rng_state(state: Mapping[str, Any], device: torch.device) -> None:
     """Restore a state that `rng_state` returned.
 
-    Args:
-        state: state of all generators. If it was taken on another kind of device, the generator of
-            this device is left unchanged and a warning is logged.
-        device: accelerator whose generator is restored.
+    If it was taken on another kind of device, the generator of this device is left unchanged and a
+    warning is logged.
     """
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])

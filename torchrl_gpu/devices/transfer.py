@@ -54,8 +54,8 @@ class PackedTransfer:
                 first call.
 
         Returns:
-            TensorDict of the same keys, values and batch size on the destination. Its leaves do
-            not require gradients and are overwritten by the call after the next one.
+            TensorDict of the same keys, values and batch size. Its leaves do not require gradients
+            and are overwritten by the call after the next one.
 
         Raises:
             ValueError: keys, shapes or dtypes differ from those of the first call.

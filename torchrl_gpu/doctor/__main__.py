@@ -29,7 +29,7 @@ def examine(
 
     The last line of the output is a JSON object with all of it.
 
-    Settings:
+    Args:
         device: device to measure against the CPU: auto, cuda, rocm:1, directml, ... (auto).
         measurements: measure the device and the CPU (true).
         seconds: minimum duration of each measurement in seconds, above 0 (0.3).

@@ -22,56 +22,32 @@ _OPTIONAL: Final = {
     "genesis-world": "extra genesis",
     "mujoco": "extra mujoco",
     "torch-directml": "see docs/directml.md",
+    "trackio": "extra trackio",
     "wandb": "extra wandb",
 }
 
 # Attributes of an `Accelerator`.
 _CAPABILITIES: Final = (
-    "name",
-    "driver",
-    "total_memory",
-    "free_memory",
-    "float64",
-    "autocast_dtypes",
-    "tf32",
-    "fused_adam",
-    "foreach_adam",
-    "capturable_adam",
-    "graphs",
-    "onednn",
-    "compile",
-    "pinned_transfers",
-    "has_generator",
-    "genesis_backend",
+    *("name", "driver", "total_memory", "free_memory", "float64", "autocast_dtypes", "tf32"),
+    *("fused_adam", "foreach_adam", "capturable_adam", "graphs", "onednn", "compile"),
+    *("pinned_transfers", "has_generator", "genesis_backend"),
 )
 
 
 class Absence(NamedTuple):
-    """A kind of device that this machine does not have.
-
-    Attributes:
-        reason: reason why it is missing.
-        advice: command or step that installs it; None if this machine cannot have it.
-    """
+    """A kind of device that this machine does not have."""
 
     reason: str
-    advice: str | None
+    advice: str | None  # command or step that installs it; None if this machine cannot have it
 
 
 class Findings(NamedTuple):
-    """State of a machine.
+    """State of a machine."""
 
-    Attributes:
-        system: versions and facts of the host, by name.
-        devices: capabilities of each device, by its name for `device=`.
-        absent: kinds of devices that this machine does not have.
-        unused: cards that no available kind of device can use.
-    """
-
-    system: dict[str, str]
-    devices: dict[str, dict[str, Any]]
-    absent: dict[str, Absence]
-    unused: list[Card]
+    system: dict[str, str]  # versions and facts of the host, by name
+    devices: dict[str, dict[str, Any]]  # capabilities by name, by the device's name for `device=`
+    absent: dict[str, Absence]  # by kind
+    unused: list[Card]  # those that no available kind of device can use
 
 
 def find() -> Findings:

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from torchrl_gpu.devices.containers import text_of
+
 _VENDORS: Final = {"10de": "NVIDIA", "1002": "AMD", "8086": "Intel"}  # by PCI vendor id
 _DISPLAYS: Final = ("0x03", "0x12")  # PCI classes: displays, accelerators without one
 
@@ -19,20 +21,14 @@ _QUERY: Final = (
 
 
 class Card(NamedTuple):
-    """A graphics card.
+    """A graphics card."""
 
-    Attributes:
-        vendor: NVIDIA, AMD, Intel or Apple.
-        name: name of the card, with its PCI ids if the system does not know the name.
-        driver: version of its driver, or its name if it has no version; None without driver.
-    """
-
-    vendor: str
-    name: str
-    driver: str | None
+    vendor: str  # NVIDIA, AMD, Intel or Apple
+    name: str  # with its PCI ids if the system does not know the name
+    driver: str | None  # version of its driver, or its name if it has no version
 
 
-# Files by which a process reaches the cards of a maker, and what gives a container these files.
+# Files by which a process reaches the cards of a maker, and options that give a container these.
 _ACCESS: Final = {
     "NVIDIA": (("dev/nvidiactl", "dev/nvidia[0-9]*"), "--gpus all"),
     "AMD": (("dev/kfd", "dev/dri/renderD*"), "--device=/dev/kfd --device=/dev/dri"),
@@ -63,15 +59,12 @@ def linux_cards(root: Path) -> list[Card]:
     """Return the cards on the PCI bus, listed in `sys` and `proc` in the folder `root`."""
     found = []
     for folder in sorted((root / "sys/bus/pci/devices").glob("*")):
-        vendor = _VENDORS.get(_read(folder / "vendor").removeprefix("0x"))
-        if vendor is None or not _read(folder / "class").startswith(_DISPLAYS):
+        vendor = _VENDORS.get(text_of(folder / "vendor").removeprefix("0x"))
+        if vendor is None or not text_of(folder / "class").startswith(_DISPLAYS):
             continue
-        ids = f"{_read(folder / 'vendor')[2:]}:{_read(folder / 'device')[2:]}"
-        model = re.search(
-            r"^Model:\s*(.+)$",
-            _read(root / "proc/driver/nvidia/gpus" / folder.name / "information"),
-            re.MULTILINE,
-        )
+        ids = f"{text_of(folder / 'vendor')[2:]}:{text_of(folder / 'device')[2:]}"
+        known = text_of(root / "proc/driver/nvidia/gpus" / folder.name / "information")
+        model = re.search(r"^Model:\s*(.+)$", known, re.MULTILINE)
         name = model[1] if model else f"{vendor} GPU {ids}"
         found.append(Card(vendor, name, _linux_driver(folder / "driver", root)))
     return found
@@ -80,9 +73,7 @@ def linux_cards(root: Path) -> list[Card]:
 def linux_advice(card: Card, root: Path) -> str:
     """Return the step by which a process may use a card whose driver torch does not find.
 
-    Args:
-        card: card of NVIDIA, AMD or Intel.
-        root: folder of `dev`.
+    `root` is the folder of `dev`.
     """
     if card.driver is None or card.driver in _NO_COMPUTING:
         return "install its driver"
@@ -123,12 +114,8 @@ def _windows_cards() -> list[Card] | None:
     if shell is None:
         return None
     try:
-        done = subprocess.run(
-            [shell, "-NoProfile", "-Command", _QUERY],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        words = [shell, "-NoProfile", "-Command", _QUERY]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=30)
         return windows_cards(done.stdout)
     except (OSError, ValueError, LookupError, TypeError, subprocess.TimeoutExpired):
         return None
@@ -139,7 +126,7 @@ def _linux_driver(link: Path, root: Path) -> str | None:
     if not link.exists():
         return None
     name = link.resolve().name
-    return _read(root / "sys/module" / name / "version") or name
+    return text_of(root / "sys/module" / name / "version") or name
 
 
 def _group_of(path: Path) -> str:
@@ -148,11 +135,3 @@ def _group_of(path: Path) -> str:
         return path.group()
     except KeyError:
         return "render"
-
-
-def _read(path: Path) -> str:
-    """Return the text of a file; empty if it cannot be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -30,19 +30,13 @@ Work = Callable[[torch.device], Call | None]
 
 
 class Measured(NamedTuple):
-    """Speed of several devices at one kind of work; higher is faster.
+    """Speed of several devices at one kind of work; higher is faster."""
 
-    Attributes:
-        key: name in the JSON object, with the unit.
-        title: name in the table.
-        unit: unit of the speeds.
-        speeds: speed by name of the device for `device=`; an error message if the work failed, `-`
-            if it does not exist on the device.
-    """
-
-    key: str
-    title: str
+    key: str  # in the JSON object, with the unit
+    title: str  # in the table
     unit: str
+    # By name of the device for `device=`; an error message if the work failed, `-` if the device
+    # does not have it.
     speeds: dict[str, float | str]
 
     @property
@@ -56,24 +50,18 @@ class Measured(NamedTuple):
 def measure(devices: Sequence[torch.device], seconds: float) -> list[Measured]:
     """Return the speeds of devices, each measured once for at least `seconds`, above 0."""
     different = {accelerator_of(device).choice: device for device in devices}
-    return [
-        Measured(
-            key,
-            title,
-            unit,
-            {name: _speed(work, amount, device, seconds) for name, device in different.items()},
-        )
-        for key, title, unit, amount, work in _WORK
-    ]
+    measured = []
+    for key, title, unit, amount, work in _WORK:
+        speeds = {name: _speed(work, amount, device, seconds) for name, device in different.items()}
+        measured.append(Measured(key, title, unit, speeds))
+    return measured
 
 
 def calls_per_second(call: Call, accelerator: Accelerator, seconds: float) -> float:
     """Return how often a function runs per second, its queued work included.
 
-    Args:
-        call: function to measure.
-        accelerator: device of its work, which is synchronized at both ends of the measurement.
-        seconds: minimum duration of the measurement, above 0.
+    The accelerator is synchronized at both ends of the measurement, which takes at least `seconds`,
+    above 0.
     """
     call()  # the first call allocates memory and loads kernels
     accelerator.synchronize()
@@ -118,7 +106,7 @@ def _policy_step(device: torch.device) -> Call:
     return step
 
 
-def _update_by_onednn(device: torch.device) -> Call | None:
+def _onednn_update(device: torch.device) -> Call | None:
     return _update(device, "onednn") if accelerator_of(device).onednn else None
 
 
@@ -183,13 +171,7 @@ _WORK: Final[tuple[tuple[str, str, str, float, Work], ...]] = (
         _policy_step,
     ),
     ("updates_per_second", f"update, batch of {_BATCH}", "updates/s", 1, _update),
-    (
-        "updates_by_onednn_per_second",
-        "update, products by oneDNN",
-        "updates/s",
-        1,
-        _update_by_onednn,
-    ),
+    ("updates_by_onednn_per_second", "update, products by oneDNN", "updates/s", 1, _onednn_update),
     *(
         (
             f"copy_{way}_device_gb_per_second",

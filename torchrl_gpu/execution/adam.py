@@ -54,11 +54,7 @@ class PlainAdam(torch.optim.Adam):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters that have a gradient.
 
-        Args:
-            closure: function that computes the loss and its gradients; None if they are computed.
-
-        Returns:
-            The result of the closure; None without one.
+        A closure computes the loss, which is returned, and its gradients.
         """
         result = None
         if closure is not None:

@@ -171,16 +171,10 @@ class Execution:
             self.compile_mode = "off"
 
     def act(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
-        """Call a policy.
+        """Call a policy, and return `observation` `[*B, ...]`, to which it has added `action`.
 
-        Args:
-            policy: callable that writes `action` into its TensorDict argument. With graphs, a
-                TensorDict module is captured, once for training and once for evaluation; it may
-                write other entries as well, its `out_keys`. Other callables run eagerly.
-            observation: observations `[*B, ...]` that the policy reads.
-
-        Returns:
-            `observation` itself, with `action` added.
+        With graphs, a TensorDict module is captured, once for training and once for evaluation; it
+        may write other entries as well, its `out_keys`. Other callables run eagerly.
         """
         if not self.captures or not isinstance(policy, TensorDictModuleBase):
             return self._call(policy, observation)
@@ -214,12 +208,9 @@ class Execution:
             return policy(observation)
 
     def update(self, learner: Learner, batch: TensorDictBase) -> Update:
-        """Take one gradient step, see `gradient_step`.
+        """Take one gradient step with a batch of transitions `[B]`, see `gradient_step`.
 
-        Args:
-            learner: agent whose parameters change. With graphs, the step is captured once for each
-                `phase` of the agent.
-            batch: transitions `[B]` to learn from.
+        With graphs, the step is captured once for each `phase` of the agent.
 
         Returns:
             Metrics and new priorities; with graphs, the next update overwrites them.
@@ -339,8 +330,8 @@ class Execution:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.
 
-        What was left to choose is as the saved run chose it, where the device can. All graphs are
-        dropped, because loaded optimizers keep their state in other tensors.
+        Choices left to the execution are those of the saved run, where the device has them. All
+        graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
         # Checkpoints without these entries were trained as by the defaults here.

@@ -25,10 +25,8 @@ Result = TypeVar("Result")
 def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None]:
     """Report in one line that the memory was insufficient for the work within the block.
 
-    Args:
-        device: device of the work.
-        work: name of the work, such as `the images of 256 transitions`.
-        advice: what needs less, such as `a smaller agent.batch_size`.
+    `work` is a phrase such as `the images of 256 transitions`, and `advice` one such as
+    `a smaller agent.batch_size`.
 
     Raises:
         ConfigurationError: the memory was insufficient.
@@ -48,10 +46,8 @@ class Fitting:
 
     Where several processes do the computation, one whose memory is insufficient halves alone at
     first. After the calls 1, 2, 4, 8, ..., 1024 and each 1024th call from then on, all processes go
-    on with the smallest number that one of them found.
-
-    Args:
-        work: name of the computation, such as `the gradients`, for messages.
+    on with the smallest number that one of them found. Messages name the work, such as
+    `the gradients`.
     """
 
     def __init__(self, work: str) -> None:
@@ -98,14 +94,9 @@ class Fitting:
             size = math.ceil(size / 2)
             accelerator.call("empty_cache")
         if size < rows and size != self._size:
-            _logger.warning(
-                "%s: the memory is insufficient for %s of %d transitions at once; from now on they "
-                "are computed in parts of %d, which gives the same updates",
-                device,
-                self.work,
-                rows,
-                size,
-            )
+            failed = f"{device}: the memory is insufficient for {self.work} of {rows} transitions"
+            then = f"they are computed in parts of {size}, which gives the same updates"
+            _logger.warning("%s at once; from now on %s", failed, then)
             self._size = size
         self._calls += 1
         is_power = self._calls & (self._calls - 1) == 0
@@ -120,10 +111,6 @@ class Fitting:
         # On the host, so that the device is not waited for.
         smallest = int(processes.minimum(torch.tensor(own)))
         if smallest < own:
-            _logger.info(
-                "another process has insufficient memory; from now on %s are computed in parts of "
-                "%d here too",
-                self.work,
-                smallest,
-            )
+            then = f"from now on {self.work} are computed in parts of {smallest} here too"
+            _logger.info("another process has insufficient memory; %s", then)
             self._size = smallest

@@ -22,13 +22,9 @@ class CapturedFunction(Generic[Result]):
 
     After `EAGER_CALLS` calls the work of the function on the device is captured. All later calls
     copy their argument to the memory of the graph and replay it: no Python code of the function
-    runs, so it depends on tensors alone, whose shapes are those of the first call. Random numbers
-    go on from call to call as in eager execution.
-
-    Args:
-        function: function to capture; it reads no value back to the host.
-        name: name of the computation, for the error.
-        device: device of the computation; its kind can capture graphs.
+    runs, so it depends on tensors alone, whose shapes are those of the first call, and reads no
+    value back to the host. Random numbers go on from call to call as in eager execution. The name
+    stands in errors.
     """
 
     def __init__(
@@ -53,11 +49,7 @@ class CapturedFunction(Generic[Result]):
         return self._replay is not None
 
     def __call__(self, inputs: TensorDictBase) -> Result:
-        """Do the work of the function for an argument.
-
-        Returns:
-            The result of the function. Its tensors belong to the graph: the next call overwrites
-            them.
+        """Do the work of the function; the next call overwrites the tensors of its result.
 
         Raises:
             ConfigurationError: the function cannot be captured, for instance because it reads a

@@ -1,4 +1,4 @@
-"""What a gradient step needs of an agent, and what it returns."""
+"""Interface between an agent and the gradient step: losses, updates and methods."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ class Losses(NamedTuple):
 
     @staticmethod
     def joined(parts: Sequence[Losses], shares: Sequence[float]) -> Losses:
-        """Return the detached losses of a batch from those of its parts.
+        """Return the detached losses of a batch from those of its parts, in the order of its rows.
 
-        Args:
-            parts: losses of the parts, in the order of their rows.
-            shares: number of rows of each part, divided by all rows.
+        `shares` are the numbers of rows of the parts, divided by all rows.
         """
 
         def mean(scalars: Sequence[Tensor]) -> Tensor:
@@ -50,12 +48,7 @@ class Losses(NamedTuple):
 
 
 class Update(NamedTuple):
-    """Result of a gradient step.
-
-    Attributes:
-        metrics: detached scalars `[]` by name, the losses included.
-        priorities: see `Losses`.
-    """
+    """Result of a gradient step: detached scalars `[]` by name, and priorities as in `Losses`."""
 
     metrics: dict[str, Tensor]
     priorities: Tensor | None
@@ -65,7 +58,7 @@ LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 
 
 class Learner(Protocol):
-    """What a gradient step needs of an agent; `agents.Agent` describes each attribute."""
+    """Agent as a gradient step sees it; `agents.Agent` describes each attribute."""
 
     device: torch.device
     processes: Processes

@@ -29,10 +29,6 @@ class Precision:
     Networks compute in it within the context manager `active`; `backward`, `unscale` and `step`
     replace the parts of a gradient step. A fused Adam reads no value back to the host.
 
-    Args:
-        name: number format.
-        device: device of the networks.
-
     Raises:
         ConfigurationError: the format is not available on the device.
     """

@@ -55,15 +55,12 @@ class ProductLayer(nn.Module):
         """W of `product`."""
 
     def product(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return x W^T + b, the product of a layer or of several.
+        """Return x W^T + b, `[*B, outputs]` for one layer, `[members, B, outputs]` for several.
 
         Args:
-            inputs: x, `[*B, inputs]` for one layer, `[members, B, inputs]` for several.
+            inputs: x, `[*B, inputs]` or `[members, B, inputs]`.
             weight: W, `[outputs, inputs]` or `[members, outputs, inputs]`.
             bias: b, `[outputs]` or `[members, 1, outputs]`, or None.
-
-        Returns:
-            `[*B, outputs]` or `[members, B, outputs]`.
         """
         members = weight.shape[:-2].numel()
         by_onednn = (
@@ -94,28 +91,20 @@ class Linear(ProductLayer, nn.Linear):
 
 
 class Choice(NamedTuple):
-    """Library of the products of an agent.
-
-    Attributes:
-        library: the faster library, if it is as exact.
-        gain: speed of oneDNN divided by that of torch; None if all products are small, and torch
-            computes them in any case.
-    """
+    """Library of the products of an agent: the faster one, if it is as exact."""
 
     library: Library
+    # Speed of oneDNN divided by that of torch; None if all products are so small that torch does.
     gain: float | None
 
 
 def faster_library(layers: Iterable[ProductLayer], rows: int) -> Choice:
-    """Measure which library computes float32 products and their gradients faster.
+    """Measure which library computes float32 products and their gradients faster on a CPU.
 
     All agents are measured by one product, far from the sizes at which both libraries are equally
     fast: the same seed then gives the same result on one machine, although times vary. Takes about
-    0.1 s, and draws from no random stream.
-
-    Args:
-        layers: layers on a CPU.
-        rows: number of rows of their inputs, at least 1.
+    0.1 s, and draws from no random stream. `rows` is the number of rows of the inputs of all
+    layers.
     """
     if all(rows * layer.weights.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
         return Choice("torch", None)

@@ -32,10 +32,10 @@ def gradient_step(
     precision: Precision,
     fitting: Fitting,
 ) -> Update:
-    """Take one gradient step.
+    """Take one gradient step, and return metrics and new priorities of the batch.
 
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
-    gradients is that of the batch.
+    gradients is that of the batch. The metrics are means over the processes.
 
     Args:
         learner: agent whose parameters change.
@@ -43,9 +43,6 @@ def gradient_step(
         loss: loss function of the learner, or its compiled form.
         precision: precision of losses and gradients.
         fitting: finds the size of the parts, and remembers it for later batches.
-
-    Returns:
-        Metrics and new priorities of the batch; the metrics are means over the processes.
 
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.

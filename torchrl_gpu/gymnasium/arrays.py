@@ -30,25 +30,15 @@ _HOST = torch.device("cpu")
 
 
 class Results(NamedTuple):
-    """Results of one step of all environments, arrays `[N, ...]`.
+    """Results of one step of all environments, arrays `[N, ...]`."""
 
-    Attributes:
-        observation: observations after the step, the last ones of episodes that ended.
-        reward: sum of the rewards of the robots, float32 `[N]`.
-        terminated: bool `[N]`.
-        truncated: bool `[N]`.
-        info: `success`, bool `[N]`, if the environment has it; `rewards`, float32 `[N, R]`, with
-            several robots.
-        next_observation: observations of the next step, those of new episodes included; equal to
-            `observation` without automatic resets.
-    """
-
-    observation: dict[str, NDArray[Any]]
-    reward: NDArray[np.float32]
+    observation: dict[str, NDArray[Any]]  # after the step, the last ones of episodes that ended
+    reward: NDArray[np.float32]  # sum over the robots, `[N]`
     terminated: NDArray[np.bool_]
     truncated: NDArray[np.bool_]
+    # `success`, bool `[N]`, if the environment has it; `rewards` `[N, R]`, with several robots.
     info: dict[str, NDArray[Any]]
-    next_observation: dict[str, NDArray[Any]]
+    next_observation: dict[str, NDArray[Any]]  # those after the step, or the first of new episodes
 
 
 class Arrays:
@@ -58,13 +48,7 @@ class Arrays:
     robots have a dimension for them; the observation `active` tells which of them still act, and
     the reward is the sum of theirs.
 
-    Args:
-        target: class of the environment, as `package:Class` or itself.
-        num_envs: number of environments.
-        discrete: take the row numbers of the environment's table of discrete actions.
-        render_mode: `rgb_array` to draw; the environment then has the mode `demo` by default.
-        settings: other arguments of the class. Without `seed` the episodes differ from those of
-            every other instance.
+    The arguments are those of `BatchedEnv`.
 
     Attributes:
         env: the environment.
@@ -142,20 +126,14 @@ class Arrays:
     def reset(self, seeds: Sequence[int] | None = None) -> dict[str, NDArray[Any]]:
         """Start new episodes in all environments, and return their first observations.
 
-        Args:
-            seeds: a random seed for each environment; None to continue the random sequences.
+        Without a seed for each environment, the random sequences continue.
         """
         if seeds is not None:
             self.env.set_seeds(seeds)
         return _arrays(self._reset_to_host(self._selected(self.env.reset())))
 
     def step(self, action: Any, *, resets: bool) -> Results:
-        """Step all environments.
-
-        Args:
-            action: actions `[N, ...]` in the action space.
-            resets: start new episodes where episodes end.
-        """
+        """Step all environments by actions `[N, ...]`, and start new episodes if it `resets`."""
         spec = self._action_spec
         taken = torch.as_tensor(np.asarray(action), dtype=spec.dtype, device=spec.device)
         root = TensorDict({}, self.env.batch_size, device=self.env.device)
@@ -171,11 +149,8 @@ class Arrays:
             packed["root"] = self._selected(after_reset)
         names = ("terminated", "truncated", *(["success"] if self._of_root else []))
         ends = {name: after.get(name).flatten(0) for name in names}
-        host = self._to_host(
-            TensorDict(
-                {**packed, "reward": reward, **ends}, self.env.batch_size, device=self.env.device
-            )
-        )
+        tensors = {**packed, "reward": reward, **ends}
+        host = self._to_host(TensorDict(tensors, self.env.batch_size, device=self.env.device))
         observation = _arrays(host.get("after"))
         info = {"success": _array(host.get("success"))} if self._of_root else {}
         rewards = _array(host.get("reward"))

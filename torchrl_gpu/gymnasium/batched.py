@@ -83,11 +83,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
     def step(
         self, actions: Any
     ) -> tuple[Observation, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Act once in every environment.
-
-        Args:
-            actions: actions `[N, ...]` of `action_space`.
-        """
+        """Act once in every environment, by actions `[N, ...]` of `action_space`."""
         results = self.arrays.step(actions, resets=True)
         done = results.terminated | results.truncated
         return (

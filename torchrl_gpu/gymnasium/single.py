@@ -15,15 +15,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     """One environment of this library in Gymnasium; see `Arrays` for its arrays.
 
     `info` has `success`; with several robots also the `rewards` of each. An episode goes on as long
-    as one robot acts.
-
-    Args:
-        target: class of the environment, as `package:Class` or itself.
-        discrete: take the row numbers of the environment's table of discrete actions.
-        render_mode: `rgb_array` for pictures `[H, W, 3]`, in the mode `demo` by default; None for
-            no pictures.
-        settings: other arguments of the class, except `num_envs`. Without `seed` the episodes
-            differ from those of every other instance.
+    as one robot acts. The arguments are those of `BatchedEnv`, except `num_envs`.
 
     Raises:
         ConfigurationError: a setting is unknown or out of range.
@@ -60,11 +52,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
         return self.arrays.given(observation, 0), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Act once.
-
-        Args:
-            action: an action of `action_space`.
-        """
+        """Act once, by an action of `action_space`."""
         results = self.arrays.step(action, resets=False)
         info = results.info.items()
         return (

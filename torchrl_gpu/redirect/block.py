@@ -26,10 +26,8 @@ def redirect_cuda(device: str | torch.device = "auto") -> Iterator[torch.device]
     block. docs/redirect.md lists the limits.
 
     Args:
-        device: device that replaces `cuda`: a name for `resolve_device`, or a torch device.
-
-    Yields:
-        The device.
+        device: device that replaces `cuda`, which the block receives: a name for `resolve_device`,
+            or a torch device.
 
     Raises:
         ConfigurationError: this machine has no such device.

@@ -48,32 +48,18 @@ _OF_TARGET: Final[dict[str, Any]] = {
 
 
 class DeviceProperties(NamedTuple):
-    """Result of `torch.cuda.get_device_properties`.
-
-    Attributes:
-        name: name of the hardware.
-        total_memory: memory in bytes; 0 if torch does not report it.
-        major: major number of the CUDA capability, below that of any CUDA device.
-        minor: minor number of the CUDA capability.
-        multi_processor_count: number of the host's cores.
-        gcnArchName: empty; torch.compile reads it.
-    """
+    """Result of `torch.cuda.get_device_properties`."""
 
     name: str
-    total_memory: int
-    major: int = 0
+    total_memory: int  # in bytes; 0 if torch does not report it
+    major: int = 0  # of the CUDA capability, below that of any CUDA device
     minor: int = 0
     multi_processor_count: int = os.cpu_count() or 1
-    gcnArchName: str = ""  # noqa: N815
+    gcnArchName: str = ""  # noqa: N815  # torch.compile reads it
 
 
 class DeviceContext(nullcontext[None]):
-    """Replaces `torch.cuda.device` and `torch.cuda.device_of`: there is only one device to choose.
-
-    Args:
-        device: device of `torch.cuda.device`.
-        obj: tensor of `torch.cuda.device_of`.
-    """
+    """Replaces `torch.cuda.device` and `device_of`: there is only one device to choose."""
 
     def __init__(self, device: Any = None, obj: Any = None) -> None:
         super().__init__()
@@ -81,11 +67,7 @@ class DeviceContext(nullcontext[None]):
 
 
 def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
-    """Return replacements for functions of `torch.cuda` by name, with `target` as the only device.
-
-    Args:
-        target: device of any type but cuda.
-    """
+    """Return replacements for functions of `torch.cuda` by name; `target` is the only device."""
     accelerator = accelerator_of(target)
     call, host = accelerator.call, torch.default_generator
     set_seed: Callable[[int], Any] = host.manual_seed

@@ -16,11 +16,7 @@ _HOST = torch.device("cpu")
 
 
 def names_cuda(device: Any) -> bool:
-    """Return whether a value names a CUDA device, as `cuda`, `cuda:1` or a `torch.device` do.
-
-    Args:
-        device: any value.
-    """
+    """Return whether a value names a CUDA device, as `cuda`, `cuda:1` or a `torch.device` do."""
     if isinstance(device, str):
         return _CUDA.match(device) is not None
     return isinstance(device, torch.device) and device.type == "cuda"
@@ -35,9 +31,6 @@ class CudaRedirection(TorchFunctionMode):
     If the target is the CPU, two kinds of copies remain, because code for a GPU relies on them: a
     tensor whose memory belongs to NumPy is copied to the target, and `cpu()` and `to("cpu")` return
     a copy.
-
-    Args:
-        target: device to call functions with, of any type but cuda.
 
     Attributes:
         active: whether calls are changed. A thread can outlive the block that it was started in.

@@ -28,31 +28,24 @@ Patch = tuple[Any, str, Any]
 def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
     """Return all replacements: owner, name of the attribute, and the value to set.
 
-    Args:
-        target: device that replaces `cuda`.
-        mode: function mode that threads started within the block receive.
+    Threads that are started within the block receive the function mode.
     """
     accelerator = accelerator_of(target)
     autocast, autocasts = torch.amp.autocast_mode.autocast, bool(accelerator.autocast_dtypes)
     scaler = torch.amp.grad_scaler.GradScaler
-    serialization = torch.serialization
     table: list[Patch] = [
-        (autocast, "__init__", _init(autocast.__init__, "device_type", target, autocasts)),
-        (scaler, "__init__", _init(scaler.__init__, "device", target, _scales(target))),
+        _wrapped(autocast, "__init__", _init, "device_type", target, autocasts),
+        _wrapped(scaler, "__init__", _init, "device", target, _scales(target)),
         (torch, "Generator", _generator(target)),
         (Tensor, "record_stream", lambda tensor, stream: None),  # a mode is asked too late
-        (threading.Thread, "start", _start(threading.Thread.start, mode)),
-        (torch.autograd, _ENGINE, _with_mode(getattr(torch.autograd, _ENGINE), mode)),
-        (
-            serialization,
-            "default_restore_location",
-            _restore(serialization.default_restore_location, target),
-        ),
+        _wrapped(threading.Thread, "start", _start, mode),
+        _wrapped(torch.autograd, _ENGINE, _with_mode, mode),
+        _wrapped(torch.serialization, "default_restore_location", _restore, target),
     ]
     if accelerator.is_out_of_tree:
-        load, save = _load(torch.load, target), _save(torch.save)
-        for owner in (torch, serialization):
-            table += [(owner, "load", load), (owner, "save", save)]
+        for owner in (torch, torch.serialization):
+            table.append(_wrapped(owner, "load", _load, target))
+            table.append(_wrapped(owner, "save", _with_mode, _SavedOnHost()))
     for name, function in cuda_functions(target).items():
         for module in map(importlib.import_module, _CUDA_MODULES):
             if hasattr(module, name):
@@ -60,22 +53,33 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
     return table
 
 
+def _wrapped(owner: Any, name: str, wrapper: Callable[..., Any], *own: Any) -> Patch:
+    """Return the patch of a function by a wrapper, which takes the function and `own` first."""
+    function = getattr(owner, name)
+
+    @functools.wraps(function)
+    def redirected(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(function, *own, *args, **kwargs)
+
+    return owner, name, redirected
+
+
 def _init(
-    init: Callable[..., None], device_argument: str, target: torch.device, works: bool
-) -> Callable[..., None]:
-    """Return a constructor that replaces CUDA, and disables the object if the target lacks it."""
-    signature = inspect.signature(init)
-
-    @functools.wraps(init)
-    def init_redirected(*args: Any, **kwargs: Any) -> None:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        if names_cuda(bound.arguments[device_argument]):
-            bound.arguments[device_argument] = target.type if works else "cpu"
-            bound.arguments["enabled"] = bound.arguments["enabled"] and works
-        init(*bound.args, **bound.kwargs)
-
-    return init_redirected
+    init: Callable[..., None],
+    device_argument: str,
+    target: torch.device,
+    works: bool,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    """Construct an object for the target in place of CUDA, disabled if it does not work there."""
+    bound = inspect.signature(init).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if names_cuda(bound.arguments[device_argument]):
+        bound.arguments[device_argument] = target.type if works else "cpu"
+        bound.arguments["enabled"] = bound.arguments["enabled"] and works
+    init(*bound.args, **bound.kwargs)
 
 
 def _scales(target: torch.device) -> bool:
@@ -102,63 +106,39 @@ def _generator(target: torch.device) -> type:
     return AnyGenerator("Generator", (), {"__doc__": original.__doc__})
 
 
-def _start(start: Callable[..., None], mode: CudaRedirection) -> Callable[..., None]:
-    """Return a method `start` for threads: a thread begins without function modes."""
+def _start(start: Callable[..., None], mode: CudaRedirection, thread: threading.Thread) -> None:
+    """Start a thread in the mode, because a thread begins without function modes."""
 
-    @functools.wraps(start)
-    def start_redirected(thread: threading.Thread) -> None:
-        def run() -> None:
-            del thread.run
-            with mode:
-                thread.run()
-
-        thread.run = run  # type: ignore[method-assign]
-        start(thread)
-
-    return start_redirected
-
-
-def _with_mode(function: Callable[..., Any], mode: CudaRedirection) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def with_mode(*args: Any, **kwargs: Any) -> Any:
+    def run() -> None:
+        del thread.run
         with mode:
-            return function(*args, **kwargs)
+            thread.run()
 
-    return with_mode
-
-
-def _restore(restore: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
-    """Return a function that places a storage of a file; it decides for `map_location` too."""
-    # Torch cannot create a bare storage on a device out of its tree: `_load` moves the tensors.
-    home = "cpu" if accelerator_of(target).is_out_of_tree else str(target)
-
-    @functools.wraps(restore)
-    def restore_redirected(storage: Any, location: str) -> Any:
-        if names_cuda(location) or location == str(target):
-            location = home
-        return restore(storage, location)
-
-    return restore_redirected
+    thread.run = run  # type: ignore[method-assign]
+    start(thread)
 
 
-def _load(load: Callable[..., Any], target: torch.device) -> Callable[..., Any]:
-    @functools.wraps(load)
-    def load_redirected(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        loaded = load(file, map_location, *args, **kwargs)
-        if names_cuda(map_location) or map_location in (target, str(target)):
-            return tree_map_only(Tensor, lambda tensor: tensor.to(target), loaded)
-        return loaded
-
-    return load_redirected
+def _with_mode(
+    function: Callable[..., Any], mode: TorchFunctionMode, /, *args: Any, **kwargs: Any
+) -> Any:
+    with mode:
+        return function(*args, **kwargs)
 
 
-def _save(save: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(save)
-    def save_redirected(*args: Any, **kwargs: Any) -> None:
-        with _SavedOnHost():
-            save(*args, **kwargs)
+def _restore(restore: Callable[..., Any], target: torch.device, storage: Any, location: str) -> Any:
+    """Place a storage of a file; this decides for `map_location` too."""
+    if names_cuda(location) or location == str(target):
+        # Torch cannot create a bare storage on a device out of its tree: `_load` moves the tensors.
+        location = "cpu" if accelerator_of(target).is_out_of_tree else str(target)
+    return restore(storage, location)
 
-    return save_redirected
+
+def _load(load: Callable[..., Any], target: torch.device, /, *args: Any, **kwargs: Any) -> Any:
+    loaded = load(*args, **kwargs)
+    place = inspect.signature(load).bind(*args, **kwargs).arguments.get("map_location")
+    if names_cuda(place) or place in (target, str(target)):
+        return tree_map_only(Tensor, lambda tensor: tensor.to(target), loaded)
+    return loaded
 
 
 class _SavedOnHost(TorchFunctionMode):

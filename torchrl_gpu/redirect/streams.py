@@ -47,11 +47,7 @@ class Stream(_InOrder):
 
 
 class Event(_InOrder):
-    """Replaces `torch.cuda.Event`: its time is that of the host after the work before it.
-
-    Args:
-        enable_timing: whether the event measures time.
-    """
+    """Replaces `torch.cuda.Event`: its time is that of the host after the work before it."""
 
     def __init__(self, enable_timing: bool = False, **kwargs: Any) -> None:
         self._enable_timing = enable_timing

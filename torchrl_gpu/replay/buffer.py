@@ -12,19 +12,14 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
-from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
-from torchrl_gpu.errors import ConfigurationError, shortened
+from torchrl_gpu.replay.contents import Contents, State
 from torchrl_gpu.replay.n_step import look_ahead
-from torchrl_gpu.replay.rings import Ring
 from torchrl_gpu.replay.stacks import FrameStacks
 from torchrl_gpu.replay.storage import Key, StorageSpec, unchecked
 
 # Random integers stay below 2**31, the largest range that all backends' generators cover.
 _DRAW_RANGE = 2**31 - 1
-
-# More steps, rows or transitions than any run has.
-_MOST = 2**48
 
 
 class ReplayBuffer(CheckedFields):
@@ -69,7 +64,7 @@ class ReplayBuffer(CheckedFields):
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are
             ignored. None for no stacks.
-        setting: what determines the capacity, for messages.
+        setting: name of the setting that determines the capacity, for messages.
 
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, the specs have different
@@ -121,23 +116,14 @@ class ReplayBuffer(CheckedFields):
         self._next_step = self._tensors["next_step"]
         self._places = self._tensors["places"]
         self._num_places = spec.places(capacity)
-        self._rings = {
-            "rows": Ring(capacity, 2 * num_envs),
-            "steps": Ring(self._step_capacity, 1),
-            "places": Ring(self._num_places, num_envs),
-        }
+        self._contents = Contents(self._tensors, spec, capacity)
         self._next_transition = self._tensors["next_transition"]
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
 
     @classmethod
     def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
-        """Return the exact size in bytes of a buffer, without allocating it.
-
-        Args:
-            capacity: number of observations to keep.
-            spec: shapes and dtypes of the stored tensors.
-        """
+        """Return the exact size in bytes of a buffer of a capacity, without allocating it."""
         return spec.bytes_needed(capacity)
 
     def extend(self, transition: TensorDictBase) -> None:
@@ -192,7 +178,7 @@ class ReplayBuffer(CheckedFields):
         """Do nothing: this buffer samples uniformly. See `PrioritizedReplayBuffer`."""
 
     def sampling_state(self) -> dict[str, Tensor]:
-        """Return what determines the samples beside the transitions: nothing."""
+        """Return the state of sampling, beside the transitions: none."""
         return {}
 
     def load_sampling_state(self, state: Mapping[str, Tensor]) -> None:
@@ -223,13 +209,9 @@ class ReplayBuffer(CheckedFields):
         return int(self._next_step - self._oldest_steps[0])
 
     def step_of_age(self, age: int) -> TensorDict:
-        """Return a complete step as it was stored, whatever `n_step` is. Reads the device: slow.
+        """Return a complete step `[num_envs]`, whatever `n_step` is. Reads the device: slow.
 
-        Args:
-            age: 1 for the newest step, at most `complete_steps`.
-
-        Returns:
-            Transitions `[num_envs]` as `append` takes them.
+        Its age is 1 for the newest step, and at most `complete_steps`. `append` takes the result.
         """
         place = self._places_of_age(age)
         slots = (self._next_step - age + torch.arange(2, device=self.device)) % self._step_capacity
@@ -254,32 +236,13 @@ class ReplayBuffer(CheckedFields):
             since: `ReplayPart.written` of the earlier part; empty for all contents, which the part
                 also holds where `since` is not one of this buffer.
         """
-        written = self._written(self._tensors)
-        if len(since) != len(written) or since > (*written.values(),):
-            since = ()
-        oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
-        first = dict(zip(self._rings, map(max, since or (0, 0, 0), oldest.values()), strict=True))
-        steps = min(
-            (ring.size - (written[name] - first[name])) // ring.per_step
-            for name, ring in self._rings.items()
-        )
-        copied = max(0, self._step_capacity // 50 - steps)
-        state: dict[str, Tensor | Pieces] = {}
-        for name, tensor in self._tensors.items():
-            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
-                state[name] = tensor.clone()
-                continue
-            start, stop = first[kind], written[kind]
-            live = min(start + copied * ring.per_step, stop)
-            copies = (view.clone() for view in ring.entries(tensor, start, live))
-            state[name] = Pieces((*copies, *ring.entries(tensor, live, stop)))
-        return ReplayPart(state, since, (*written.values(),), (*oldest.values(),), steps + copied)
+        return self._contents.part(since)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of the contents, by name. Reads the device: slow."""
         return {name: value.clone() for name, value in self.part().state.items()}
 
-    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
+    def load_state_dict(self, *states: State) -> None:
         """Restore a state, which then gives the same samples.
 
         Args:
@@ -292,70 +255,13 @@ class ReplayBuffer(CheckedFields):
                 stays as it was.
         """
         for state in states:
-            self._check_specs(state)
-            self._check_numbers(state)
-        written = [self._written(state) for state in states]
-        for name in self._tensors:
-            ring = self._rings.get(kind := name.partition(".")[0])
-            if ring is not None:
-                counts = [state[name].shape[0] for state in states]
-                if not ring.is_complete(counts, [each[kind] for each in written]):
-                    raise ConfigurationError(
-                        f"the saved replay is damaged: it lacks some of its {name}"
-                    )
-        for name, tensor in self._tensors.items():
-            parts = [state[name] for state in states]
-            if (ring := self._rings.get(kind := name.partition(".")[0])) is None:
-                restore(tensor, parts[-1])
-            else:
-                ring.restore(tensor, parts, [each[kind] for each in written])
+            self._check_state(state)
+        self._contents.load(states)
         self._is_empty = True  # until `is_empty` has found a transition
 
-    def _check_specs(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        """Refuse the state of a buffer of another capacity or other specs."""
-        for name in sorted(self._tensors.keys() | state.keys(), key=str):
-            is_ring = name in self._tensors and name.partition(".")[0] in self._rings
-            saved, own = (_describe(each.get(name), is_ring) for each in (state, self._tensors))
-            if saved != own:
-                raise ConfigurationError(
-                    f"the saved replay has {shortened(str(name))}: {saved}; this one: {own}"
-                )
-        capacity = int(_read(state["capacity"]))
-        if capacity != self.capacity:
-            raise ConfigurationError(
-                f"trainer.replay_capacity={self.capacity}: the saved replay has {capacity}"
-            )
-
-    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        """Refuse a state whose numbers would lead beyond the tensors of the buffer."""
-
-        def check(name: str, low: int, high: int) -> None:
-            values = _read(state[name])
-            if values.numel() and not low <= int(values.min()) <= int(values.max()) <= high:
-                raise ConfigurationError(
-                    f"the saved replay is damaged: {name} holds numbers beyond {low} to {high}"
-                )
-
-        check("current_row", -self.num_envs, _MOST)
-        check("next_step", 0, _MOST)
-        check("next_transition", 0, _MOST)
-        written = self._written(state)
-        limits = {
-            "places": self._num_places - 1,
-            "oldest_steps": written["steps"] + 1,
-            "steps.slots": self.capacity - 1,
-            "steps.age": self._stacks.history,
-            "steps.first_transition": written["places"],
-        }
-        for name in limits.keys() & state.keys():
-            check(name, 0, limits[name])
-        check("steps.first_row", -self.num_envs, written["rows"])
-
-    def _written(self, state: Mapping[str, Tensor | StoredTensor]) -> dict[str, int]:
-        """Return the number of entries written to each ring until a state."""
-        names = ("current_row", "next_step", "next_transition")
-        newest_row, steps, places = (int(_read(state[name])[-1]) for name in names)
-        return {"rows": newest_row + 1, "steps": steps, "places": places}
+    def _check_state(self, state: State) -> None:
+        """Refuse a state that does not fit; an override checks what a subclass has added."""
+        self._contents.check(state)
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:
         """Store one step, and return which rows are transitions, bool [num_envs]; None for all."""
@@ -455,28 +361,12 @@ class ReplayBuffer(CheckedFields):
             batch[key] = self._stacks.observation(key, slots)
             batch[("next", *key)] = self._stacks.observation(key, next_slots)
         batch["action",] = self._by_place["action"].index_select(0, place)
-        terminated, truncated = (
-            self._by_place[name].index_select(0, last).unsqueeze(1)
-            for name in ("terminated", "truncated")
-        )
-        batch["next", "terminated"] = terminated
-        batch["next", "truncated"] = truncated
-        batch["next", "done"] = terminated | truncated
+        for name in ("terminated", "truncated"):
+            batch["next", name] = self._by_place[name].index_select(0, last).unsqueeze(1)
+        batch["next", "done"] = batch["next", "terminated"] | batch["next", "truncated"]
         batch["next", "reward"] = reward.unsqueeze(1)
         return unchecked(batch, place.shape)
 
     def _refuse_if_empty(self) -> None:
         if self.is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
-
-
-def _describe(tensor: Tensor | StoredTensor | None, is_ring: bool) -> str:
-    """Return dtype and shape of a tensor, or of the entries of a ring."""
-    if not isinstance(tensor, Tensor | StoredTensor) or (is_ring and not tensor.shape):
-        return "missing"
-    shape = list(tensor.shape[1:] if is_ring else tensor.shape)
-    return f"{tensor.dtype} {shortened(str(shape))}"
-
-
-def _read(tensor: Tensor | StoredTensor) -> Tensor:
-    return tensor.read() if isinstance(tensor, StoredTensor) else tensor

@@ -16,18 +16,14 @@ class DemonstratedReplay:
     Args:
         replay: transitions of the agent.
         demonstrations: transitions of the demonstrations, at least one.
-        count: number of rows from demonstrations, at least 1.
+        count: number of rows from demonstrations, at least 1, below the size of a batch.
     """
 
     def __init__(self, replay: ReplayBuffer, demonstrations: ReplayBuffer, count: int) -> None:
         self._replay, self._demonstrations, self._count = replay, demonstrations, count
 
     def sample(self, batch_size: int) -> TensorDict:
-        """Draw a batch; see `ReplayBuffer.sample`.
-
-        Args:
-            batch_size: number of transitions, above `count`.
-        """
+        """Draw a batch; see `ReplayBuffer.sample`."""
         own = self._replay.sample(batch_size - self._count)
         return torch.cat((own, self._demonstrations.sample(self._count)))
 

@@ -56,11 +56,7 @@ class Episode:
 
 
 class EpisodeCutter:
-    """Cuts batched steps into the episodes of their rows.
-
-    Args:
-        names: names of the observations to keep.
-    """
+    """Cuts batched steps into the episodes of their rows, with observations of some names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(names)
@@ -149,8 +145,6 @@ def fill(buffer: ReplayBuffer, episodes: Iterable[Episode]) -> None:
 def rows_needed(episodes: Iterable[Episode], frames: int = 1) -> int:
     """Return the capacity of a replay buffer of one environment that keeps all of some episodes.
 
-    Args:
-        episodes: the episodes.
-        frames: number of frames of the longest stack among the observations.
+    The longest stack among the observations has `frames` frames.
     """
     return max(sum(len(each) + 1 for each in episodes) + frames, 2 * frames + 1)

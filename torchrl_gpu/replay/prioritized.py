@@ -11,10 +11,11 @@ from pydantic import Field
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.tensors import values_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.contents import State
 from torchrl_gpu.replay.storage import Key, StorageSpec
 from torchrl_gpu.replay.sum_tree import FAN_OUT, SumTree
 
@@ -63,14 +64,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     def sample(self, batch_size: int) -> TensorDict:
         """Draw transitions in proportion to their priorities, from strata as in `SumTree.draw`.
 
-        Args:
-            batch_size: number of transitions to draw, at least 1.
-
         Returns:
             Transitions as from `ReplayBuffer.sample`, with two more keys: `weight` [batch_size, 1],
-            the importance-sampling weights, divided by the largest of the batches of all
-            processes; and `place` [batch_size], which identifies the transitions in
-            `update_priorities`.
+            the importance-sampling weights, divided by the largest of the batches of all processes;
+            and `place` [batch_size], which identifies the transitions in `update_priorities`.
 
         Raises:
             RuntimeError: the buffer is empty.
@@ -140,19 +137,18 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         self._max_priority.copy_(torch.maximum(self._max_priority, step.get("greatest").max()))
         self._tree.update(self._places_of_age(1), step.get("leaf"))
 
-    def load_state_dict(self, *states: Mapping[str, Tensor | StoredTensor]) -> None:
+    def load_state_dict(self, *states: State) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""
         super().load_state_dict(*states)
         self._tree.rebuild()
 
-    def _check_numbers(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
-        super()._check_numbers(state)
+    def _check_state(self, state: State) -> None:
+        super()._check_state(state)
         self._check_priorities(state)
 
-    def _check_priorities(self, state: Mapping[str, Tensor | StoredTensor]) -> None:
+    def _check_priorities(self, state: State) -> None:
         for name in ("leaves", "max_priority"):
-            saved = state[name]
-            values = saved.read() if isinstance(saved, StoredTensor) else saved
+            values = values_of(state[name])
             if not ((values >= 0.0) & values.isfinite()).all():
                 raise ConfigurationError(
                     f"the saved replay is damaged: {name} holds NaN, infinity or a negative number"

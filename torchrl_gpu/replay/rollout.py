@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map
 from torchrl.data import Composite
 
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
-from torchrl_gpu.checkpoints.state_file import Pieces, StoredTensor, restore
+from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, restore
 from torchrl_gpu.devices.memory import check_memory
 
 # Keys of a transition besides observations; `active` is optional.

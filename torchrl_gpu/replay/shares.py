@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from torchrl_gpu.checkpoints.tensors import values_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
@@ -15,8 +16,8 @@ def load_share(
 ) -> None:
     """Fill a buffer with the transitions of its environments, which other buffers have saved.
 
-    The buffers of the processes of a run hold as many environments each, in the order of the ranks.
-    The oldest steps are left out where they are not complete in all of these buffers.
+    All processes of a run have the same number of environments, in the order of the ranks. The
+    oldest steps are left out where they are not complete in all of these buffers.
 
     Several buffers are restored on the host, because the device has room for their shares alone.
 
@@ -29,7 +30,7 @@ def load_share(
         ConfigurationError: the run had another number of environments, or the states do not fit.
     """
     newest = saved[0][-1]
-    size, capacity = newest["current_row"].shape[0], _number(newest["capacity"])
+    size, capacity = newest["current_row"].shape[0], int(values_of(newest["capacity"]))
     if first + buffer.num_envs > size * len(saved):
         raise ConfigurationError(
             f"env.num_envs: the saved run has {size * len(saved)} environments, this one more"
@@ -51,7 +52,3 @@ def load_share(
     for age in range(min(source.complete_steps for source, _ in sources), 0, -1):
         steps = [source.step_of_age(age)[columns] for source, columns in sources]
         buffer.append(torch.cat(steps).to(buffer.device))
-
-
-def _number(stored: Any) -> int:
-    return int(stored if isinstance(stored, torch.Tensor) else stored.read())

@@ -54,11 +54,7 @@ class FrameStacks:
         return frames.reshape(len(slots), -1, *frames.shape[2:])
 
     def root_slots(self, place: Tensor) -> Tensor:
-        """Return the slots of the roots at places `[B]`, oldest frame first.
-
-        Returns:
-            Slots `[B, history + 1]`.
-        """
+        """Return the slots `[B, history + 1]` of the roots at places `[B]`, oldest frame first."""
         if not self.history:
             return self._roots.index_select(0, place).unsqueeze(1)
         age = self._steps["age"].flatten().index_select(0, place)
@@ -67,11 +63,7 @@ class FrameStacks:
         return self._roots.index_select(0, earlier.flatten()).reshape(earlier.shape)
 
     def next_slots(self, place: Tensor) -> Tensor:
-        """Return the slots of the next observations at places `[B]`, oldest frame first.
-
-        Returns:
-            Slots `[B, history + 1]`.
-        """
+        """Return the slots `[B, history + 1]` of the next observations at places `[B]`."""
         newest = self._next.index_select(0, place).unsqueeze(1)
         return torch.cat((self.root_slots(place)[:, 1:], newest), 1) if self.history else newest
 
@@ -107,12 +99,7 @@ class FrameStacks:
         return is_fresh, torch.where(is_fresh, repeats, ~differs)
 
     def write_age(self, is_fresh: Tensor, next_step: Tensor) -> None:
-        """Store the ages of the roots of a step.
-
-        Args:
-            is_fresh: whether each root gets a fresh row, bool `[num_envs]`.
-            next_step: number of the step, `[1]`.
-        """
+        """Store the ages of the roots of a step; a fresh row, bool `[num_envs]`, has age 0."""
         age = self._steps["age"]
         before = age.index_select(0, (next_step - 1) % self._step_capacity)
         following = torch.where(is_fresh, 0, (before + 1).clamp(max=self.history))

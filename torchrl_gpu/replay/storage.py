@@ -15,13 +15,12 @@ Key = tuple[str, ...]
 
 
 class StorageSpec:
-    """Shape and dtype of every tensor of a replay buffer, for any capacity.
-
-    The arguments are those of `ReplayBuffer`.
+    """Shape and dtype of every tensor of a replay buffer, for any capacity: see `ReplayBuffer`.
 
     Attributes:
         num_envs: number of environments that act in one step.
         stacks: number of frames of each observation that is a stack of several frames.
+        history: number of frames before the newest one in the longest stack.
         min_capacity: capacity below which no complete step is certain to be stored.
     """
 
@@ -37,17 +36,12 @@ class StorageSpec:
         self.num_envs: int = observation_spec.shape[0]
         counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
         self.stacks = {key: counts[key] for key in self._observations if counts.get(key, 1) > 1}
-        # A step writes at most 2 * num_envs rows, and a root refers to as many earlier steps as its
-        # stack has frames before the newest one.
-        self.min_capacity = (2 * max(self.stacks.values(), default=1) + 1) * self.num_envs
+        self.history = max(self.stacks.values(), default=1) - 1
+        # A step writes at most 2 * num_envs rows, and a root refers to `history` earlier steps.
+        self.min_capacity = (2 * self.history + 3) * self.num_envs
 
     def check(self, capacity: int) -> None:
-        """Reject invalid arguments of a replay buffer.
-
-        Raises:
-            ConfigurationError: as for `ReplayBuffer`, except for the memory; or there are no
-                observations.
-        """
+        """Refuse the arguments that `ReplayBuffer` refuses, except for the memory."""
         if capacity < self.min_capacity:
             raise ConfigurationError(
                 f"trainer.replay_capacity={capacity}: a replay of {self.num_envs} environments "
@@ -123,13 +117,9 @@ class StorageSpec:
 
 
 def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDict:
-    """Return tensors `[*batch_size, ...]` of one device by nested key as one TensorDict.
+    """Return tensors `[*batch_size, ...]` of one device, at least one, as one TensorDict.
 
     Shapes and devices are not checked: the checks take as long as all gathers of a sample.
-
-    Args:
-        tensors: tensors by key, at least one.
-        batch_size: leading dimensions that all of them share.
     """
     entries: dict[str, Any] = {}
     for (*outer, name), tensor in tensors.items():

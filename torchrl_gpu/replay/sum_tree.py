@@ -19,14 +19,10 @@ _TOP_WIDTH = 2048
 
 
 class SumTree:
-    """Tree with priorities as leaves; each inner node is the sum of its children.
+    """Tree with priorities as leaves, at first 0; each inner node is the sum of its children.
 
     All values are float32. Each operation is the same sequence of kernels at every call, with a
     loop over levels but none over leaves, and needs no host reads.
-
-    Args:
-        capacity: number of leaves, at least 1; all priorities start at 0.
-        device: device of the tree.
 
     Attributes:
         leaves: priorities, float32 `[capacity]`; call `rebuild` after writing to them directly.
@@ -91,17 +87,11 @@ class SumTree:
         self._update_top()
 
     def draw(self, count: int) -> Tensor:
-        """Draw leaves in proportion to their priorities, with replacement.
+        """Draw leaves `[count]` int64 in proportion to their priorities, with replacement.
 
         The nodes of the top level are drawn one from each of `count` strata of equal probability,
         the leaves below a node independently. A leaf of priority 0 is never drawn unless all
         priorities are 0.
-
-        Args:
-            count: number of leaves to draw, at least 1.
-
-        Returns:
-            Indices of the leaves, `[count]` int64.
         """
         if count != len(self._top_position):
             self._prepare(count)

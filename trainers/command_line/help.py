@@ -30,6 +30,8 @@ Train, evaluate and show robot policies.
   python -m trainers.run ... resume=auto                resume the newest run of these settings
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
+  torchrl-gpu compare runs/...                          runs with intervals: a table and a page
+  torchrl-gpu report runs/...                           a page on one run
   torchrl-gpu replay checkpoint=runs/... path=FOLDER    the replay of a run as a dataset
   torchrl-gpu robot arm.urdf                            an arm of your own: names, limits, reach
   torchrl-gpu import-sb3 model.zip                      a model of Stable-Baselines3 as a policy

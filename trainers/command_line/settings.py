@@ -1,6 +1,5 @@
 """Settings of the program, checked before anything is built."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from trainers.components.sections import (
     PROVIDED,
     SECTIONS,
     TARGET,
+    full_name,
     take_automatic,
 )
 from trainers.components.trust import check_trusted, named
@@ -140,10 +140,8 @@ class Settings:
 
     @property
     def env_name(self) -> str:
-        """Name of the environment; one of many has its own `name` too, as in gym/CartPole-v1."""
-        names = str(self.env.settings.get("name", "")).rpartition(":")[2].split("/")
-        safe = [re.sub(r"[^\w.-]+", "_", name) for name in names if name.strip(".")]
-        return "/".join([self.config["choices"]["env"], *safe])
+        """Name of the environment: see `full_name`."""
+        return full_name(self.config["choices"]["env"], self.env.settings.get("name"))
 
 
 @one_line_errors()
@@ -197,6 +195,10 @@ def _check(
         general = general_settings(config)
     elif general.policy is not None:
         check_extra(f"policy={general.policy}", RUNS)
+        if of_agent := [name for name in typed if name.startswith("agent.")]:
+            raise ConfigurationError(
+                f"{of_agent[0]}: the files of policy={general.policy} are fixed; leave it out"
+            )
         found, contract = general.policy, read_contract(general.policy)
         config = _as_trained(*composed, {"config": contract.config}, found, typed, general.trust)
         general = general_settings(config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,13 @@ AUTO = "auto"
 
 # Settings that take `auto`, by group.
 AUTOMATIC = {"env": "num_envs", "agent": "batch_size"}
+
+
+def full_name(choice: str, name: Any) -> str:
+    """Return the name of an environment; one of many has its own `name`, as in gym/CartPole-v1."""
+    names = str(name or "").rpartition(":")[2].split("/")
+    safe = [re.sub(r"[^\w.-]+", "_", each) for each in names if each.strip(".")]
+    return "/".join([choice, *safe])
 
 
 def take_automatic(sections: dict[str, Any]) -> set[str]:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
 from torchrl_gpu.environments.capabilities import Element
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.agreement import Acts, agreement
 from trainers.exporting.contract import (
@@ -81,7 +81,8 @@ def export_policy(
         page: returns the page around the script of a policy, see `Environment.page`.
 
     Raises:
-        ConfigurationError: the actions of a file differ, or the folder cannot be written.
+        ConfigurationError: the policy cannot be traced, the actions of a file differ, or the
+            folder cannot be written.
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)
@@ -134,11 +135,22 @@ def _write(module: _InOrder, names: Sequence[str], example: Sequence[Tensor], fo
         names: names of the observations.
         example: two observations; torch.export takes batches of one as fixed.
         folder: folder of the files.
+
+    Raises:
+        ConfigurationError: the policy cannot be traced.
     """
     batch = torch.export.Dim("batch", min=1, max=2**24)
     sizes = {"observations": tuple({0: batch} for _ in example)}
     with _quiet():
-        program = torch.export.export(module, tuple(example), dynamic_shapes=sizes, strict=False)
+        try:
+            program = torch.export.export(
+                module, tuple(example), dynamic_shapes=sizes, strict=False
+            )
+        except Exception as error:  # of many classes, each with pages of torch's own reasons
+            raise ConfigurationError(
+                "mode=export: torch.export cannot trace the networks, whose operations must not "
+                f"depend on values of tensors: {shortened(one_line(error), 120)}"
+            ) from error
         torch.export.save(program, folder / PT2)
         onnx = torch.onnx.export(
             program, (), dynamo=True, input_names=names, output_names=["action"], verbose=False

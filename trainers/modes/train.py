@@ -22,6 +22,7 @@ from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ProcessLostError
 from torchrl_gpu.processes import Processes
+from torchrl_gpu.tables import human_time
 from trainers.command_line.settings import Settings
 from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.modes.building import agent_of, evaluator_of, training_env
@@ -32,7 +33,6 @@ from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
 from trainers.signals import Interruption, stops
-from trainers.training.progress import human_time
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
 

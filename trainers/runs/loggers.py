@@ -1,6 +1,7 @@
-"""Metric logging to CSV files, TensorBoard and W&B, which a resumed run continues."""
+"""Metric logging to CSV files, TensorBoard, W&B and Trackio, which a resumed run continues."""
 
 import csv
+import importlib
 import importlib.util
 import io
 import os
@@ -23,7 +24,7 @@ from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
 
-LoggerName = Literal["csv", "tensorboard", "wandb"]
+LoggerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 
 
 class MetricLogger:
@@ -31,9 +32,10 @@ class MetricLogger:
 
     Args:
         folder: run folder; it is created if necessary, and existing logs in it are continued.
-        sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files) and `wandb`, in the project
-            that the environment variable WANDB_PROJECT names, `torchrl-gpu` by default.
-        settings: settings of the run (JSON values), for TensorBoard and W&B.
+        sinks: any of `csv` (`metrics.csv`), `tensorboard` (event files), `wandb` and `trackio`, in
+            the project that the environment variable WANDB_PROJECT or TRACKIO_PROJECT names,
+            `torchrl-gpu` by default.
+        settings: settings of the run (JSON values), for all sinks but `csv`.
 
     Raises:
         ConfigurationError: the folder cannot be created, its `metrics.csv` is that of another
@@ -47,8 +49,10 @@ class MetricLogger:
         sinks: Sequence[LoggerName] = ("csv", "tensorboard"),
         settings: dict[str, Any] | None = None,
     ) -> None:
-        if "wandb" in sinks and importlib.util.find_spec("wandb") is None:
-            raise ConfigurationError('wandb is not installed; run pip install "torchrl-gpu[wandb]"')
+        for name in ("wandb", "trackio"):
+            if name in sinks and importlib.util.find_spec(name) is None:
+                install = f'pip install "torchrl-gpu[{name}]"'
+                raise ConfigurationError(f"{name} is not installed; run {install}")
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -73,7 +77,8 @@ class MetricLogger:
     def resume_from(self, frames: int) -> None:
         """Drop all rows after `frames`, the environment steps from which the run resumes.
 
-        W&B cannot delete rows: there, a resumed run is a new run of the same name.
+        W&B and Trackio cannot delete rows: in W&B, a resumed run is a new run of the same name; in
+        Trackio, the run goes on, with these rows twice.
 
         Raises:
             ConfigurationError: `metrics.csv` cannot be read or written.
@@ -255,8 +260,34 @@ class _WandbSink:
         self._logger.experiment.finish()
 
 
-_SINKS: dict[LoggerName, type[_CsvSink | _TensorBoardSink | _WandbSink]] = {
+class _TrackioSink:
+    """Writes to a database of this machine, unless TRACKIO_SPACE_ID or a server is named."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        # An optional package, imported where it is needed.
+        self._run: Any = importlib.import_module("trackio").init(
+            os.environ.get("TRACKIO_PROJECT", "torchrl-gpu"),
+            name=folder.name,
+            config=dict(settings),
+            resume="allow",
+            embed=False,
+            auto_log_cpu=False,  # `system/*` has it
+            auto_log_gpu=False,
+        )
+
+    def log(self, frames: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=frames)
+
+    def resume_from(self, frames: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+_SINKS: dict[LoggerName, type[_CsvSink | _TensorBoardSink | _WandbSink | _TrackioSink]] = {
     "csv": _CsvSink,
     "tensorboard": _TensorBoardSink,
     "wandb": _WandbSink,
+    "trackio": _TrackioSink,
 }

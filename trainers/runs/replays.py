@@ -8,7 +8,7 @@ import torch
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, rank_folder
 from torchrl_gpu.checkpoints.contents import check_count, reading
-from torchrl_gpu.checkpoints.state_file import StoredTensor
+from torchrl_gpu.checkpoints.tensors import values_of
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.datasets.dataset import DatasetFormat, check_new, new_dataset
 from torchrl_gpu.errors import ConfigurationError
@@ -75,10 +75,9 @@ def _episodes(checkpoint: Path, processes: int, interface: PolicyInterface) -> I
                 {name: x for name, x in part.items() if name not in _PRIORITIES} for part in parts
             ]
             num_envs = states[-1]["current_row"].shape[0]
-            capacity = states[-1]["capacity"]
             action = interface.action_spec
             buffer = ReplayBuffer(
-                int(capacity.read() if isinstance(capacity, StoredTensor) else capacity),
+                int(values_of(states[-1]["capacity"])),
                 interface.observation_spec[0].expand(num_envs),
                 action[0].expand(num_envs, *action.shape[1:]),
                 torch.device("cpu"),

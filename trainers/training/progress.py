@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable
 from typing import TextIO
 
 from tqdm import tqdm
+
+from torchrl_gpu.tables import human_time
 
 _RATE_SECONDS = 30.0
 # Longer than the interval between evaluations, so that the estimate includes them.
@@ -153,13 +154,3 @@ class ProgressDisplay:
             print(text, file=self._file, flush=True)
         except OSError:  # its reader has gone, as `tee` when a terminal closes
             self._open = False
-
-
-def human_time(seconds: float) -> str:
-    """Return a readable duration: `45 s`, `2 min 01 s`, `3 h 05 min`, `2 d 04 h`."""
-    whole = round(seconds)
-    units = [(24 * 3600, "d"), (3600, "h"), (60, "min"), (1, "s")]
-    for (size, unit), (part_size, part) in itertools.pairwise(units):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // part_size:02d} {part}"
-    return f"{whole} s"

@@ -49,6 +49,7 @@ from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
+from trainers.system import SystemUsage
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
 from trainers.training.progress import ProgressDisplay
@@ -105,7 +106,8 @@ class TorchRLTrainer(CheckedFields):
             begins new episodes in these environments at once and learns nothing from the step, for
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
-        loggers: destinations of metrics, any of `csv`, `tensorboard` and `wandb`.
+        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and
+            `trackio`.
         callbacks: callbacks of logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -120,6 +122,7 @@ class TorchRLTrainer(CheckedFields):
         stop_requested: set it to end the training after the current step.
         watchdog: reports a simulator that does not answer.
         simulating: marks of the steps and resets of its environments.
+        system: utilisation and memory of host and device.
         timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
             resumed.
@@ -224,6 +227,7 @@ class TorchRLTrainer(CheckedFields):
         self.stop_requested = False
         self.watchdog = Watchdog(self.checkpoints, self.simulating)
         self.evaluations: dict[int, Evaluation] = {}
+        self.system = SystemUsage(agent.device)
         self.started = self._logged_at = time.perf_counter()
         self._logged_frames = 0
         self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
@@ -245,6 +249,7 @@ class TorchRLTrainer(CheckedFields):
             write_text(path, OmegaConf.to_yaml(self.config))
         self.agent.policy.train()
         self._logged_at, self._logged_frames = time.perf_counter(), self.frames
+        self.system.begin()
         with (
             self.timers.running(),
             ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
@@ -526,6 +531,7 @@ class TorchRLTrainer(CheckedFields):
                     reading_of(watched),
                 ),
                 **(self.profiler.shares() if self.profiler else {}),
+                **(self.system.take() if self.processes.is_writer else {}),
             }
             steps_are_finite = metrics.pop("steps_are_finite")
             losses = [name for name in metrics if name.startswith("loss/")]

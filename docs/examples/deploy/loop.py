@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+if len(sys.argv) == 1:
+    sys.exit(f"usage: python {sys.argv[0]} EXPORT_FOLDER [STEPS]")
 folder, steps = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200
 contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
 options = onnxruntime.SessionOptions()

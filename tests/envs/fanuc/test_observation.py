@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from envs.fanuc import ArmObserver, FanucEnv
-from envs.fanuc.elements import action_elements, observation_elements
+from envs.fanuc.capabilities import action_elements, observation_elements
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
 from envs.fanuc.robot import load_robot

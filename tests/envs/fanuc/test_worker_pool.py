@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,13 @@ import pytest
 import torch
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.worker_pool import default_num_workers, group_sizes
+from envs.fanuc.robot import load_robot
+from envs.fanuc.worker_pool import WorkerPool, default_num_workers, group_sizes
 from envs.processes import MAX_LOSSES
+from tests.helpers.forks import result_of
+from tests.helpers.programs import Start
 from torchrl_gpu.devices.containers import core_limit
-from torchrl_gpu.devices.host import usable_cores
+from torchrl_gpu.devices.host import share_cores, usable_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -52,33 +54,25 @@ def test_every_arm_is_assigned_once(num_arms: int) -> None:
     assert 1 <= default_num_workers(num_arms) <= len(sizes)
 
 
-_WORKERS_OF_A_SHARE = """
-import psutil
-from envs.fanuc.robot import load_robot
-from envs.fanuc.worker_pool import WorkerPool
-from torchrl_gpu.devices.host import share_cores, usable_cores
-
-share_cores(1, 2)
-pool = WorkerPool(load_robot(), 8, None, 10)
-for give_way in (False, True):
-    if give_way:
-        pool.give_way()
-    used = {core for pid in pool.pids for core in psutil.Process(pid).cpu_affinity()}
-    print(sorted(used) == usable_cores(), len(pool.pids) == min(8, len(usable_cores())))
-print(usable_cores())
-pool.close()
-"""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="pins no processes")
 def test_workers_use_the_share_of_the_cores_of_their_process() -> None:
-    command = [sys.executable, "-c", _WORKERS_OF_A_SHARE]
-    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    *are_shares, share = output.splitlines()
+    def cores_of_workers() -> tuple[list[int], list[tuple[list[int], int]]]:
+        share_cores(1, 2)
+        pool = WorkerPool(load_robot(), 8, None, 10)
+        used = []
+        for give_way in (False, True):
+            if give_way:
+                pool.give_way()
+            cores = {core for pid in pool.pids for core in psutil.Process(pid).cpu_affinity()}
+            used.append((sorted(cores), len(pool.pids)))
+        pool.close()
+        return usable_cores(), used
+
+    share, used = result_of(cores_of_workers)
     cores = usable_cores()
-    assert share == str(cores[len(cores) // 2 :] if len(cores) > 1 else cores)
+    assert share == (cores[len(cores) // 2 :] if len(cores) > 1 else cores)
     if len(cores) <= 16 and core_limit() is None:  # as many workers as cores
-        assert are_shares == ["True True"] * 2
+        assert used == [(share, min(8, len(share)))] * 2
 
 
 def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
@@ -151,30 +145,21 @@ def test_close_does_not_wait_long_for_stopped_workers(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_a_program_that_was_stopped_itself_loses_no_worker(tmp_path: Path) -> None:
-    script = """
-        import torch
-        from envs.fanuc import FanucEnv
+def test_a_program_that_was_stopped_itself_loses_no_worker(start: Start) -> None:
+    def script() -> None:
         env = FanucEnv(num_envs=2, num_workers=1, step_timeout=1.0)
         root, pids = env.reset(), env.worker_pids
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
         for _ in range(1_000):
             root = env.step_and_maybe_reset(root.set("action", torch.zeros(2, 6)))[1]
-        print(env.worker_pids == pids, flush=True)
-    """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        start_new_session=True,
-    ) as program:
-        assert program.stdout is not None
-        program.stdout.readline()
-        os.killpg(program.pid, signal.SIGSTOP)
-        time.sleep(1.5)
-        os.killpg(program.pid, signal.SIGCONT)
-        assert program.stdout.readline() == "True\n"
+        assert env.worker_pids == pids
+
+    program = start(program=script)
+    program.wait_for("not ready", lambda: program.output)
+    os.killpg(program.pid, signal.SIGSTOP)
+    time.sleep(1.5)
+    os.killpg(program.pid, signal.SIGCONT)
+    assert program.end() == 0
 
 
 def test_workers_lost_again_and_again_end_the_run_in_one_line(
@@ -289,32 +274,26 @@ def test_unclosed_environment_leaves_no_process_and_no_file() -> None:
 
 
 @pytest.mark.parametrize("end", ["kill", "kill of all", "kill of a parent of a stopped worker"])
-def test_killed_program_leaves_no_process_and_no_file(end: str) -> None:
+def test_killed_program_leaves_no_process_and_no_file(end: str, start: Start) -> None:
     if "stopped" in end and sys.platform != "linux":
         pytest.skip("only Linux ends stopped processes with their parent")
-    script = """
-        import sys, time
-        from envs.fanuc import FanucEnv
+
+    def script() -> None:
         env = FanucEnv(num_envs=2, num_workers=1)
         env.rollout(2)
-        print(*env.worker_pids, flush=True)
+        sys.stdout.write(f"{env.worker_pids[0]}\n")
         time.sleep(60)
-    """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as parent:
-        assert parent.stdout is not None
-        # PyBullet's messages are suppressed, so the output is that of the script alone.
-        pid = int(parent.stdout.readline())
-        files = _shared_files(pid)
-        if "stopped" in end:
-            psutil.Process(pid).suspend()
-        elif end == "kill of all":
-            psutil.Process(pid).kill()
-        parent.kill()
+
+    parent = start(program=script)
+    parent.wait_for("no worker", lambda: parent.output.endswith("\n"))
+    # PyBullet's messages are suppressed, so the output is that of the script alone.
+    pid = int(parent.output)
+    files = _shared_files(pid)
+    if "stopped" in end:
+        psutil.Process(pid).suspend()
+    elif end == "kill of all":
+        psutil.Process(pid).kill()
+    parent.process.kill()
     assert _ends(pid)
     assert files
     assert not any(map(os.path.exists, files))

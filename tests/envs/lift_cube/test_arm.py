@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from envs.lift_cube import Arm, LiftCubeEnv
+from envs.lift_cube.arm_model import check_positions
 from envs.lift_cube.inspection import examine
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import settings_of
@@ -229,8 +230,8 @@ def test_parts_that_the_file_lacks_are_named(
     ],
 )
 def test_positions_beyond_the_limits_are_refused(
-    setting: str, value: Any, words: str, lift: LiftCubeEnv, monkeypatch: pytest.MonkeyPatch
+    setting: str, value: Any, words: str, lift: LiftCubeEnv
 ) -> None:
-    monkeypatch.setattr(lift.simulation, "arm", Arm(**{setting: value}))
+    limits = [lift.simulation.robot.get_dofs_limit(each) for each in (slice(7), slice(7, 9))]
     with pytest.raises(ConfigurationError, match=rf"^env\.arm\.{setting}: {words}"):
-        lift.simulation._check_positions(slice(7, 9))
+        check_positions(Arm(**{setting: value}), *limits)

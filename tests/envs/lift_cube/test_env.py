@@ -247,7 +247,7 @@ def test_capabilities_are_known_before_the_scene_is_built(lift: LiftCubeEnv) -> 
 
 @pytest.mark.parametrize("index", [0, 1])
 def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
-    with pytest.raises(ConfigurationError, match="mode=demo alone"):
+    with pytest.raises(ConfigurationError, match="only in mode=demo"):
         lift.render(index)
 
 

@@ -1,13 +1,13 @@
 import json
 import math
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.helpers.files import files_limited_to, names, one_line
+from tests.helpers.forks import forked
 from torchrl_gpu.checkpoints.checkpoint import (
     CheckpointFolder,
     ReplayPart,
@@ -309,14 +309,15 @@ def test_a_folder_that_cannot_be_made_is_rejected(tmp_path: Path) -> None:
 def test_a_run_killed_while_writing_loses_no_checkpoint(tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path)
     folder.save(100, {"frames": 100})
-    code = """
-import os, pathlib, sys, torch
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-os.fsync = lambda descriptor: os._exit(9)
-CheckpointFolder(pathlib.Path(sys.argv[1])).save(200, {"a": torch.zeros(1000)})
-"""
-    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False)
-    assert killed.returncode == 9
+
+    def die_while_writing() -> None:
+        os.fsync = lambda descriptor: os._exit(9)
+        folder.save(200, {"a": torch.zeros(1000)})
+
+    killed = forked(die_while_writing)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == 9
     assert len(names(tmp_path)) == 2  # the checkpoint and the partial file of the killed run
     latest = find_checkpoint(tmp_path)
     assert load_state(latest) == {"frames": 100}

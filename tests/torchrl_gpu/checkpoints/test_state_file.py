@@ -6,7 +6,6 @@ import os
 import pickle
 import stat
 import struct
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -19,6 +18,8 @@ import safetensors.torch
 import torch
 
 from tests.helpers.files import files_limited_to, names, one_line
+from tests.helpers.forks import result_of
+from tests.helpers.memory import needs_peak, peak_memory
 from torchrl_gpu.checkpoints.files import atomic_file
 from torchrl_gpu.checkpoints.state_file import _checksum, load_state, open_state, save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -215,33 +216,24 @@ def test_tensors_of_a_device_load_on_the_host(path: Path) -> None:
     assert torch.equal(load_state(path)["a"], tensor.cpu())
 
 
+@needs_peak
 def test_saving_copies_no_large_tensor_as_a_whole(path: Path) -> None:
-    if not Path("/proc/self/status").exists():
-        pytest.skip("needs /proc to read the peak of the memory")
-    code = """
-import os, pathlib, re, sys, torch
-from torchrl_gpu.checkpoints.state_file import save_state
 
-def peak():
-    status = pathlib.Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\\s+(\\d+)", status)[1]) // 1024
+    def more_memory() -> int:
+        os.fsync = lambda descriptor: None
+        state = {"replay": torch.ones(200_000_000, dtype=torch.uint8)}
+        before = peak_memory()
+        save_state(path, state)
+        return peak_memory() - before
 
-os.fsync = lambda descriptor: None
-state = {"replay": torch.ones(200_000_000, dtype=torch.uint8)}
-before = peak()
-save_state(pathlib.Path(sys.argv[1]), state)
-print(peak() - before)
-"""
-    command = [sys.executable, "-c", code, str(path)]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert int(result.stdout) < 100  # MiB, of 190
+    assert result_of(more_memory) < 100 * 2**20  # bytes, of 190 MiB
     path.unlink()
 
 
 def test_a_tensor_is_read_piece_by_piece_into_another(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torchrl_gpu.checkpoints.state_file._CHUNK_BYTES", 40)
+    monkeypatch.setattr("torchrl_gpu.checkpoints.tensors._CHUNK_BYTES", 40)
     save_state(path, {"a": TENSORS, "b": [1]})
     state = open_state(path)
     assert state["b"] == [1]

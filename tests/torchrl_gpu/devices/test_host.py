@@ -1,12 +1,14 @@
-import json
 import os
 import platform
 import subprocess
 import sys
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
+from tests.helpers.forks import result_of
+from torchrl_gpu.devices import host
 from torchrl_gpu.devices.host import usable_cores
 
 # Allocates and frees 40 MB in tensors of 2 MB, 20 times, and prints the page faults of the last 10.
@@ -51,27 +53,6 @@ def test_settings_of_the_user_take_precedence() -> None:
     assert not tuned
 
 
-# Prints the cores of a process of a run, those of a thread that it has started before, and its
-# number of cores.
-_SHARE = """
-import json
-import os
-import sys
-from threading import Event, Thread
-from torchrl_gpu.devices import host
-
-if len(sys.argv) > 4:
-    os.sched_setaffinity(0, json.loads(sys.argv[4]))
-host.core_limit = lambda: json.loads(sys.argv[3])
-end = Event()
-thread = Thread(target=end.wait)
-thread.start()
-host.share_cores(int(sys.argv[1]), int(sys.argv[2]))
-of_thread = sorted(os.sched_getaffinity(thread.native_id))
-end.set()
-print(json.dumps([host.usable_cores(), of_thread, host.num_cores()]))
-"""
-
 CORES = usable_cores()
 needs_affinity = pytest.mark.skipif(
     not sys.platform.startswith("linux") or len(CORES) < 2, reason="no two cores to divide"
@@ -79,7 +60,7 @@ needs_affinity = pytest.mark.skipif(
 
 
 def shared(rank: int, count: int, limit: int | None, own: list[int] | None = None) -> list[Any]:
-    """Return the cores of a process and of its threads, and its number of cores.
+    """Return the cores of a process, those of its thread, and its number of cores.
 
     Args:
         rank: number of the process.
@@ -87,10 +68,21 @@ def shared(rank: int, count: int, limit: int | None, own: list[int] | None = Non
         limit: limit of the container.
         own: cores that a launcher has given to the process; None for those of its parent.
     """
-    arguments = [str(rank), str(count), json.dumps(limit)]
-    command = [sys.executable, "-c", _SHARE, *arguments, *([] if own is None else [str(own)])]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    found: list[Any] = json.loads(result.stdout)
+
+    def share() -> list[Any]:
+        if own is not None:
+            os.sched_setaffinity(0, own)
+        host.core_limit = lambda: limit
+        end = Event()
+        thread = Thread(target=end.wait)
+        thread.start()
+        host.share_cores(rank, count)
+        assert thread.native_id is not None
+        of_thread = sorted(os.sched_getaffinity(thread.native_id))
+        end.set()
+        return [host.usable_cores(), of_thread, host.num_cores()]
+
+    found: list[Any] = result_of(share)
     return found
 
 

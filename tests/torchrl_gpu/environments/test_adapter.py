@@ -44,6 +44,7 @@ from agents.base import Agent
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.forks import fork_server
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
@@ -400,9 +401,8 @@ def test_a_torchrl_environment_can_be_evaluated(tmp_path: Path) -> None:
     assert result.success is None
 
 
-@pytest.mark.slow
 def test_a_parallel_env_becomes_one_batch() -> None:
-    env = ParallelEnv(2, pendulum)
+    env = ParallelEnv(2, pendulum, mp_start_method=fork_server().get_start_method())
     try:
         agent = build_for(env, SAC)
         collector = BatchCollector(env, CPU, agent.policy.in_keys)

@@ -171,6 +171,15 @@ def test_a_file_loads_onto_the_target(map_location: Any, target: torch.device) -
         assert state["bias"].device == target
 
 
+def test_files_are_saved_and_loaded_by_keywords(target: torch.device) -> None:
+    file = io.BytesIO()
+    with redirect_cuda(target):
+        torch.save(obj={"x": torch.ones(2).cuda()}, f=file)
+        file.seek(0)
+        loaded = torch.load(f=file, map_location="cuda")
+    assert loaded["x"].device == target
+
+
 def test_copies_and_pickles_stay_on_the_target(target: torch.device) -> None:
     with redirect_cuda(target):
         x = torch.ones(2, device="cuda")

@@ -23,6 +23,7 @@ from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import CPU, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import train_briefly
+from tests.trainers.collecting.lost import DyingEarly, Unstartable
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ConfigurationError, WorkerError
@@ -97,16 +98,6 @@ def build_hanging(num_envs: int, seed: int) -> EnvBase:
     return HangingEnv(num_envs)
 
 
-class Unstartable:
-    """A collector on a machine that lacks the library."""
-
-    def __init__(self, cores: int) -> None:
-        raise ModuleNotFoundError("No module named 'trainers'")
-
-    def place(self) -> None:
-        """Never called."""
-
-
 def build_sea(num_envs: int, seed: int) -> EnvBase:
     """Return seas with several robots each, and a curriculum by frames."""
     return MarineNavEnv(num_envs=num_envs, curriculum=True, device=CPU, seed=seed)
@@ -115,16 +106,6 @@ def build_sea(num_envs: int, seed: int) -> EnvBase:
 def build_dying(num_envs: int, seed: int) -> EnvBase:
     """End the process."""
     os._exit(1)
-
-
-class DyingEarly:
-    """A collector whose process ends at once."""
-
-    def __init__(self, cores: int) -> None:
-        os._exit(1)
-
-    def place(self) -> None:
-        """Never called."""
 
 
 @pytest.fixture(scope="module")
@@ -436,7 +417,7 @@ def test_missing_ray_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 SMALL = (
-    *("device=cpu", "collectors=ray", "collectors.count=2", "env.num_envs=4"),
+    *("device=cpu", "collectors=ray", "env.num_envs=4"),
     *("agent.batch_size=8", "agent.hidden_sizes=[16]", "trainer.total_frames=160"),
     *(
         "trainer.log_interval=80",
@@ -452,7 +433,7 @@ OFF_POLICY = ("trainer.random_frames=40", "trainer.replay_capacity=1000", "agent
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("agent=sac", "env=fanuc", "env.max_episode_steps=10", *OFF_POLICY),
+        ("agent=sac", "env=fanuc", "env.max_episode_steps=10", "collectors.count=2", *OFF_POLICY),
         ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", *OFF_POLICY),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torchrl.data import Bounded, Composite
 
 from agents import DQN, PPO, SAC
@@ -90,6 +91,20 @@ def test_every_encoder_of_images_is_exported(convolutions: str, tmp_path: Path) 
     encoder = ObservationEncoderFactory(convolutions=convolutions, channels=channels)  # type: ignore[arg-type]
     agent = build(SAC, spec, small_specs("continuous")[1], encoder=encoder, **SMALL)
     check(exported(agent, tmp_path, **settings), tmp_path)
+
+
+def test_a_network_that_branches_on_values_is_refused_in_one_line(tmp_path: Path) -> None:
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    policy = saved(agent, tmp_path, Capabilities(), **SMALL)
+    for layer in policy.modules():
+        if isinstance(layer, nn.Linear):
+            layer.register_forward_hook(lambda *given: given[2] if given[2].sum() > 0 else None)
+    rows = [x.expand(4, *x.shape[1:]) for x in policy.interface.observation_spec.rand().values()]
+    known: dict[str, Any] = {"agent": "SAC", "frames": 7, "evaluation": RESULT, "config": {}}
+    with pytest.raises(ConfigurationError, match="cannot trace the networks") as refused:
+        export_policy(policy, tmp_path / "export", rows, **known)
+    assert "\n" not in str(refused.value)
+    assert not any(tmp_path.glob("*export*"))
 
 
 @pytest.mark.parametrize("action_range", [None, ((-3.0, 0.0), (3.0, 1.0))])

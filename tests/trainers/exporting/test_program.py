@@ -216,6 +216,10 @@ def test_weights_in_other_files_are_refused(
         (["mode=export", "policy=export"], "policy=export: only mode=eval and mode=demo run an "),
         (["policy=export"], "policy=export: only mode=eval and mode=demo run an exported policy; "),
         (["mode=eval", "policy=a", "checkpoint=b"], "policy=a: leave out checkpoint=b, or the "),
+        (
+            ["mode=eval", "policy=a", "agent.gamma=0.9"],
+            "agent.gamma: the files of policy=a are fixed; leave it out",
+        ),
         (["mode=eval", "policy=nowhere"], "policy=nowhere: not an exported policy: "),
     ],
 )

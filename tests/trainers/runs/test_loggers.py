@@ -1,8 +1,13 @@
 import csv
 import errno
 import importlib.util
+import json
 import os
+import sqlite3
+import subprocess
+import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.helpers.files import files_limited_to
 from torchrl_gpu.errors import ConfigurationError
-from trainers.runs.loggers import MetricLogger
+from trainers.runs.loggers import LoggerName, MetricLogger
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -184,12 +189,13 @@ def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:
     assert len(rows(tmp_path)) == 1
 
 
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_error_about_a_missing_sink_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: LoggerName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r'pip install "torchrl-gpu\[wandb\]"'):
-        MetricLogger(tmp_path / "run", ["csv", "wandb"])
+    with pytest.raises(ConfigurationError, match=rf'pip install "torchrl-gpu\[{name}\]"'):
+        MetricLogger(tmp_path / "run", ["csv", name])
     assert not (tmp_path / "run").exists()
 
 
@@ -223,6 +229,33 @@ def test_wandb_receives_metrics_and_settings_of_each_run(
         logger.close()
         assert wandb.run is None
         assert len(list((tmp_path / run).glob("wandb/offline-run-*"))) == 1
+
+
+def test_trackio_keeps_metrics_and_settings_on_this_machine(tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    script = f"""
+from pathlib import Path
+from trainers.runs.loggers import LoggerName, MetricLogger
+for frames in (100, 200):  # the second one resumes
+    logger = MetricLogger(Path({str(tmp_path / "one")!r}), ["trackio"], {SETTINGS})
+    logger.log(frames, {{"loss/critic": float(frames)}})
+    logger.close()
+"""
+    unset = {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_PROJECT"}
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"},
+        check=True,
+    )
+    with closing(sqlite3.connect(tmp_path / "trackio" / "torchrl-gpu.db")) as database:
+        logged = database.execute("SELECT run_name, step, metrics FROM metrics").fetchall()
+        ((config,),) = database.execute("SELECT config FROM configs").fetchall()
+    assert [(run, step, json.loads(metrics)) for run, step, metrics in logged] == [
+        ("one", 100, {"loss/critic": 100.0}),
+        ("one", 200, {"loss/critic": 200.0}),
+    ]
+    assert json.loads(config).items() >= SETTINGS.items()
 
 
 def test_unknown_sink_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from trainers.training.progress import ProgressDisplay, human_time
+from torchrl_gpu.tables import human_time
+from trainers.training.progress import ProgressDisplay
 
 
 class Clock:

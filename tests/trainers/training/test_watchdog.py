@@ -1,11 +1,10 @@
 """Simulators that die or hang during a training: it goes on, or ends with its state."""
 
 import csv
+import ctypes
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from tests.envs.gym.environments import MODULE
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import call
+from tests.helpers.programs import Start
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
@@ -43,6 +43,18 @@ class HangingEnv(IdentityEnv):
         self.steps_left -= 1
         if self.steps_left == 0:
             time.sleep(60)
+        return super()._step(tensordict)
+
+
+class DeadlockedEnv(HangingEnv):
+    """Waits in the tenth step for a lock that nobody releases."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        if self.steps_left == 1:
+            lock = ctypes.create_string_buffer(256)
+            for _ in range(2):
+                sys.stdout.write("ready\n")
+                ctypes.CDLL(None).pthread_mutex_lock(lock)
         return super()._step(tensordict)
 
 
@@ -118,46 +130,21 @@ def test_slow_updates_and_waits_of_the_program_are_not_reported(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the lock is one of Linux")
 def test_a_second_ctrl_c_ends_a_run_whose_simulator_never_returns_from_a_library(
-    tmp_path: Path,
+    tmp_path: Path, start: Start
 ) -> None:
-    script = f"""
-        import ctypes
-        from pathlib import Path
-        from tests.trainers.training.test_saving import STEP, make
-        from tests.helpers.environments import IdentityEnv
-        from trainers.signals import stops
-
-        class Deadlock(IdentityEnv):
-            def _step(self, tensordict):
-                lock = ctypes.create_string_buffer(256)
-                for _ in range(2 if trainer.frames == 9 * STEP else 1):
-                    if trainer.frames == 9 * STEP:
-                        print("ready", flush=True)
-                    ctypes.CDLL(None).pthread_mutex_lock(lock)
-                return super()._step(tensordict)
-
-        trainer = make(Path({str(tmp_path)!r}), Deadlock(STEP), checkpoint_interval=4 * STEP)
+    def script() -> None:
+        trainer = make(tmp_path, DeadlockedEnv(STEP), checkpoint_interval=4 * STEP)
         with stops(trainer):
             trainer.train()
-    """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as program:
-        assert program.stdout is not None
-        for _ in range(2):
-            assert program.stdout.readline() == "ready\n"
-        for _ in range(2):
-            time.sleep(0.7)  # longer than one request may take
-            program.send_signal(signal.SIGINT)
-        started = time.monotonic()
-        output = program.stdout.read()
-    assert program.returncode == 130
-    assert time.monotonic() - started < 10
+
+    program = start(program=script)
+    program.wait_for("not ready", lambda: program.output.count("ready\n") == 2)
+    for _ in range(2):
+        time.sleep(0.7)  # longer than one request may take
+        os.kill(program.pid, signal.SIGINT)
+    assert program.end(seconds=10.0) == 130
     newest = tmp_path / "checkpoints" / f"frames_{8 * STEP:012d}.safetensors"
-    assert f"Ended within a step, with the checkpoint {newest}" in output
+    assert f"Ended within a step, with the checkpoint {newest}" in program.output
     assert load_state(newest)["frames"] == 8 * STEP
 
 

@@ -1,0 +1,282 @@
+"""`torchrl-gpu compare` and `report` on runs that the program has trained."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers.browser import find_browser, open_page
+from tests.helpers.program import call, environments_built_once
+from trainers.comparing.command import write_page
+from trainers.comparing.groups import Group, differences, grouped, improvements
+from trainers.comparing.results import Results
+from trainers.comparing.runs import Run, read_run, read_runs
+
+CARTPOLE = (
+    *("agent=ppo", "env=gym", "env.name=CartPole-v1", "device=cpu", "trainer.show_progress=false"),
+    *("trainer.total_frames=768", "trainer.log_interval=256", "trainer.evaluation_interval=256"),
+    *("trainer.evaluation_episodes=4", "evaluation.episodes=4", "agent.epochs=1", "runs=runs"),
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of three runs: two seeds, and another learning rate."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch, environments_built_once():
+        for settings in (["seed=0"], ["seed=1"], ["seed=0", "agent.learning_rate=0.1"]):
+            assert call(patch, folder, *CARTPOLE, *settings) == 0
+    return folder / "runs"
+
+
+@pytest.fixture
+def runs(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folder, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(trained, "runs")
+    return Path("runs")
+
+
+def folders(runs: Path) -> list[Path]:
+    return sorted(path.parent for path in runs.rglob("config.yaml"))
+
+
+def the_groups(*paths: Path) -> list[Group]:
+    (groups,) = grouped(read_runs(paths)).values()
+    return groups
+
+
+def edit(path: Path, *replacements: tuple[str, str]) -> None:
+    text = path.read_text()
+    for old, new in replacements:
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
+    found = the_groups(runs)
+    assert sorted((group.name, len(group.runs)) for group in found) == [
+        ("ppo, learning_rate=0.001", 2),
+        ("ppo, learning_rate=0.1", 1),
+    ]
+    assert differences(found) == ["agent.learning_rate"]
+    assert found[0].interquartile_mean >= found[1].interquartile_mean
+    (pair,) = improvements(found)
+    assert 0.5 <= pair.probability <= 1
+
+
+def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
+    folder = folders(runs)[0]
+    run = read_run(folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (run.env, run.agent, run.measure) == ("gym/CartPole-v1", "ppo", "return")
+    assert run.score == summary["mean_return"]
+    assert run.curve["frames"].tolist() == [256, 512, 768]
+    assert (np.diff(run.curve["seconds"]) > 0).all()
+    assert run.reaches(float(run.curve["score"].min()), "frames") == run.curve["frames"].min()
+    assert run.reaches(1e9, "seconds") == np.inf
+    assert run.versions["torchrl-gpu"]
+    assert (run.metrics["system/memory_bytes"][:1] > 2**20).all()
+
+
+def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None:
+    first, *_ = folders(runs)
+    lines = (first / "metrics.csv").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not line.startswith("768,")]
+    (first / "metrics.csv").write_text("".join(kept) + "768,1.0,trunc")  # killed in a row
+    (first / "summary.json").unlink()
+    (group,) = (each for each in the_groups(runs) if len(each.runs) == 2)
+    assert group.curve("frames").x.tolist() == [256, 512]
+    assert group.ended == 1
+    text = write_page([runs], "compare")
+    assert "2, 1 not ended" in text
+
+
+def test_curve_and_interval_of_known_scores() -> None:
+    def run(seed: int, scores: list[float]) -> Run:
+        frames = np.arange(1, len(scores) + 1) * 100.0
+        metrics = {"frames": frames, "seconds": frames / 10, "evaluation/success": np.array(scores)}
+        return Run(Path(str(seed)), {"seed": str(seed)}, "reach", "sac", metrics, {})
+
+    group = Group("sac", 0, [run(0, [0.0, 0.5, 1.0]), run(1, [0.2, 0.5, 0.6]), run(2, [0.1] * 3)])
+    curve = group.curve("seconds")
+    assert curve.x.tolist() == [10, 20, 30]
+    np.testing.assert_allclose(curve.mean, [0.1, 1.1 / 3, 1.7 / 3])
+    np.testing.assert_allclose(curve.low[:1], [0.0], atol=1e-12)
+    np.testing.assert_allclose(curve.high[:1], [0.2])
+    np.testing.assert_allclose(group.scores, [1.0, 0.6, 0.1])  # the best one so far
+    assert group.reaches(0.5, "frames") == (200, 2)
+    assert group.reaches(0.9, "frames") == (np.inf, 1)
+    results = Results.of("reach", [group], 0.5, None)
+    header, ((*cells,),) = results.table()
+    row = dict(zip(header, cells, strict=True))
+    assert row["IQM"] == "56.7 %"
+    assert row["frames to 50 %"] == "200 (2 of 3)"
+    assert row["time"] == "20 s (2 of 3)"
+    assert "device" not in row
+
+
+class Page(HTMLParser):
+    """Collects elements, and fails where they are not nested."""
+
+    VOID = ("meta", "img", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.found: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+        self.sources += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_comparison_is_a_table_and_one_offline_file(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    film = folders(runs)[0] / "videos" / "demo.gif"
+    film.parent.mkdir()
+    Image.new("RGB", (8, 8)).save(film)
+    assert call(monkeypatch, Path.cwd(), "compare", str(runs), "mean_return=5") == 0
+    table = capsys.readouterr().out
+    assert "frames to 5" in table
+    assert re.search(r"^agent.learning_rate +0\.\d+ +0\.\d+$", table, re.MULTILINE)
+    assert table.endswith("page: compare.html\n")
+    text = Path("compare.html").read_text()
+    page = Page(text)
+    assert page.found.count("svg") > 10
+    assert not {"script", "link", "iframe"} & {*page.found}
+    assert "http" not in text
+    assert all(source.startswith("data:image/gif;base64,") for source in page.sources)
+    assert len(page.sources) == 1
+    assert "NaN" not in text
+    assert " nan" not in text
+    assert call(monkeypatch, Path.cwd(), "compare", str(runs)) == 0  # overwrites nothing
+    assert Path("compare_2.html").exists()
+
+
+def test_a_large_film_is_linked(runs: Path) -> None:
+    film = folders(runs)[0] / "videos" / "my film.mp4"
+    film.parent.mkdir()
+    film.write_bytes(bytes(5 * 2**20))
+    (Path.cwd() / "pages").mkdir()
+    write_page([runs], "compare", Path("pages/page.html"))
+    (source,) = Page(Path("pages/page.html").read_text()).sources
+    linked = Path("pages") / source.replace("%20", " ")
+    assert linked.resolve() == film.resolve()
+
+
+@pytest.mark.skipif(find_browser() is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("name", ["compare", "report"])
+def test_pages_open_in_a_browser(name: str, runs: Path, tmp_path: Path) -> None:
+    write_page([runs if name == "compare" else folders(runs)[0]], name)
+    script = """
+        const wide = document.documentElement.scrollWidth <= window.innerWidth;
+        const lines = [...document.querySelectorAll("path.line")];
+        return {wide, drawn: lines.filter((line) => line.getTotalLength() > 0).length};
+    """
+    shown = open_page(Path(f"{name}.html").read_text(), script, tmp_path)
+    assert shown["wide"]
+    assert shown["drawn"] > 10
+
+
+def test_neither_command_imports_torch(runs: Path) -> None:
+    for arguments in (["compare", str(runs)], ["report", str(folders(runs)[0])]):
+        script = (
+            f"import sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
+            "from trainers.run import main; "
+            f"sys.argv[1:] = {arguments}; assert main() == 0; assert 'torch' not in sys.modules"
+        )
+        subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_environments_have_tables_of_their_own(runs: Path) -> None:
+    other = folders(runs)[0]
+    edit(other / "config.yaml", ("name: CartPole-v1", "name: Acrobot-v1"))
+    text = write_page([runs], "compare")
+    assert re.findall(r"^gym/\S+", text, re.MULTILINE) == ["gym/Acrobot-v1", "gym/CartPole-v1"]
+    assert "<h2>gym/Acrobot-v1</h2>" in Path("compare.html").read_text()
+
+
+def test_a_run_that_is_named_twice_counts_once(runs: Path) -> None:
+    assert len(read_runs([runs, folders(runs)[0], runs.absolute()])) == 3
+
+
+def test_a_run_of_a_folder_without_evaluations_is_left_out(
+    runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folders(runs)[0] / "metrics.csv").write_text("frames,seconds,loss/policy\n256,1.0,0.1\n")
+    assert len(read_runs([runs])) == 2
+    assert f"left out: {folders(runs)[0]}: the run has no evaluation yet" in caplog.text
+
+
+REFUSED = {
+    "nothing": ([], "a run folder is missing: torchrl-gpu compare runs/..."),
+    "absent": (["absent"], "absent: does not exist; name a run folder, or a folder of runs"),
+    "file": (["{run}/config.yaml"], "is not a folder; name a run folder, or a folder of runs"),
+    "empty": (["empty"], "empty: no run is in this folder; a run folder has a config.yaml and"),
+    "exists": (["runs", "output=kept.html"], "output=kept.html: this file exists; delete it"),
+    "suffix": (["runs", "output=page.pdf"], "output=page.pdf: name a .html file"),
+    "range": (["runs", "success=2"], "success=2: "),
+    "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
+    "no metrics": (["bare"], "bare: the run has no metrics.csv; train with csv among"),
+    "no evaluation": (["young"], "young: the run has no evaluation yet"),
+    "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
+    "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_one_line(
+    case: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("kept.html").write_text("mine")
+    run = folders(runs)[0]
+    Path("empty").mkdir()
+    for name, metrics in {"bare": None, "young": "frames,seconds\n", "other": "a,b\n1\n"}.items():
+        Path(name).mkdir()
+        shutil.copy(run / "config.yaml", name)
+        if metrics is not None:
+            Path(name, "metrics.csv").write_text(metrics)
+    Path("broken").mkdir()
+    Path("broken/config.yaml").write_text("- a\n")
+    before = sorted(Path.cwd().glob("*.html"))
+    arguments, message = REFUSED[case]
+    assert call(monkeypatch, Path.cwd(), "compare", *(a.format(run=run) for a in arguments)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert sorted(Path.cwd().glob("*.html")) == before
+    assert Path("kept.html").read_text() == "mine"
+
+
+def test_a_report_is_on_one_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, Path.cwd(), "report", str(runs)) == 2
+    assert "runs: a report is on one run, and there are 3" in capsys.readouterr().err
+    assert call(monkeypatch, Path.cwd(), "report", str(folders(runs)[0])) == 0
+    text = Path("report.html").read_text()
+    assert "agent.learning_rate" in text  # all settings
+    assert "system/memory" in text
+    assert "4 episodes" in text

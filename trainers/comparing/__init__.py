@@ -1,0 +1,1 @@
+"""Comparison of runs: a table in the terminal, and a page."""

@@ -1,0 +1,133 @@
+"""The commands `torchrl-gpu compare RUN...` and `torchrl-gpu report RUN`. See their `--help`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from torchrl_gpu.checkpoints.files import new_file, write_text
+from torchrl_gpu.commands import asks_for_help, read_arguments
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import table
+from trainers.comparing.groups import grouped, improvements
+from trainers.comparing.page import page
+from trainers.comparing.results import IMPROVEMENT, Results, improvement_row
+from trainers.comparing.runs import read_runs
+
+_SETTINGS = """\
+  output        the page, a new .html file (default: {name}.html, or {name}_2.html and so on, in the
+                working directory)
+  success       success rate of an evaluation that counts as solved, above 0 to 1 (0.95)
+  mean_return   the same where an environment reports no success, in units of return (none)
+
+The page is one file, for any browser, without a network. Films of the runs are in it up to 4 MiB,
+and linked beyond.\
+"""
+
+COMPARE = f"""\
+Compare runs: a table in the terminal, and a page.
+
+  torchrl-gpu compare runs/fanuc/sac                    all runs in a folder
+  torchrl-gpu compare runs/fanuc success=0.9 output=fanuc.html
+  torchrl-gpu compare RUN RUN ...                       run folders
+
+Runs with equal settings but the seed form a group. Each environment has a table of its own:
+interquartile mean of the final scores with its 95 % bootstrap interval, frames and seconds to a
+success, probability of improvement, settings that differ.
+
+{_SETTINGS.format(name="compare")}"""
+
+REPORT = f"""\
+Show one run: its result in the terminal, and a page with all its metrics and settings.
+
+  torchrl-gpu report runs/fanuc/sac/20261125_214737
+
+{_SETTINGS.format(name="report")}"""
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Compare runs, or print the help; return the exit code."""
+    return _main(arguments, COMPARE, "compare")
+
+
+def report(arguments: Sequence[str]) -> int:
+    """Report on one run, or print the help; return the exit code."""
+    return _main(arguments, REPORT, "report")
+
+
+def _main(arguments: Sequence[str], usage: str, name: str) -> int:
+    if asks_for_help(arguments):
+        print(usage)
+        return 0
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    paths = [Path(each) for each in arguments if "=" not in each or Path(each).is_dir()]
+    typed = [each for each in arguments if "=" in each and not Path(each).is_dir()]
+    print(write_page(paths, name, **read_arguments(_checked, typed)))
+    return 0
+
+
+def write_page(
+    paths: Sequence[Path],
+    name: str,
+    output: Path | None = None,
+    success: float = 0.95,
+    mean_return: float | None = None,
+) -> str:
+    """Write the page on runs, and return the tables for the terminal.
+
+    Args:
+        paths: run folders, and folders of runs.
+        name: `compare`, or `report` for a page on one run.
+        output: HTML file, which must not exist; None for a new one in the working directory.
+        success: success rate of an evaluation that counts as solved.
+        mean_return: the same where an environment reports no success; None for none.
+
+    Raises:
+        ConfigurationError: there are no runs, or more than one for a report, a file of a run cannot
+            be read, or the page cannot be written.
+    """
+    if not paths:
+        raise ConfigurationError(f"a run folder is missing: torchrl-gpu {name} runs/...")
+    if output is not None and output.suffix != ".html":
+        raise ConfigurationError(f"output={output}: name a .html file")
+    if output is not None and output.exists():
+        raise ConfigurationError(f"output={output}: this file exists; delete it, or name another")
+    runs = read_runs(paths)
+    if name == "report" and len(runs) > 1:
+        raise ConfigurationError(
+            f"{paths[0]}: a report is on one run, and there are {len(runs)}; name one of them, or "
+            "write torchrl-gpu compare"
+        )
+    found = [Results.of(e, g, success, mean_return) for e, g in grouped(runs).items()]
+    envs = ", ".join(each.env for each in found)
+    title = f"{runs[0].agent} in {envs}" if len(runs) == 1 else f"{len(runs)} runs in {envs}"
+    with nullcontext(output) if output else new_file(Path(f"{name}.html")) as file:
+        write_text(file, page(title, found, file))
+    return "\n\n".join([*map(_text, found), f"page: {file}"])
+
+
+def _checked(
+    output: Path | None = None,
+    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
+    mean_return: float | None = None,
+) -> None:
+    """Declare the settings of both commands."""
+
+
+def _text(results: Results) -> str:
+    """Return the tables of one environment."""
+    groups = results.groups
+    header, rows = results.table()
+    named = [[group.name, *row] for group, row in zip(groups, rows, strict=True)]
+    parts = [table([results.env, *header], named)]
+    if pairs := improvements(groups):
+        parts.append(table(IMPROVEMENT, list(map(improvement_row, pairs))))
+    if common := results.settings[0]:
+        header = ["setting", *(group.name for group in groups)]
+        parts.append(table(header, [[n, *values] for n, values in common], left=len(header)))
+    return "\n\n".join(parts)

@@ -1,0 +1,267 @@
+"""Pictures of a page as inline SVG: curves with intervals, and a list of values with intervals.
+
+Colours are variables of the style sheet of `trainers.comparing.document`, so that one picture fits
+a light and a dark page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = Sequence[float] | NDArray[np.float64]
+_Scale = Callable[[Any], Any]  # from values, numbers or arrays, to positions
+
+COLORS: Final = 8  # of the palette; a curve beyond them repeats one of them, dashed
+_WIDTH, _HEIGHT = 420, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 38
+_MAX_POINTS: Final = 200  # of a curve
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a picture.
+
+    Attributes:
+        label: its name, shown when the pointer rests on it.
+        x: positions, ascending.
+        y: values, as many; those that are not finite leave a gap.
+        low: lower bounds of a band around the line; empty for none.
+        high: upper bounds of the band.
+        color: number of the color, from 0.
+        faint: whether the line stands behind others, as one of the runs of a mean.
+    """
+
+    label: str
+    x: Values
+    y: Values
+    low: Values = ()
+    high: Values = ()
+    color: int = 0
+    faint: bool = False
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A row of a list of values.
+
+    Attributes:
+        label: its name, in one or several lines.
+        value: value, a tick.
+        low: lower bound.
+        high: upper bound.
+        points: single values, such as those of runs.
+        color: number of the color, from 0.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    points: Values = ()
+    color: int = 0
+
+
+def draw_curves(
+    curves: Sequence[Curve],
+    title: str,
+    x_label: str,
+    *,
+    y_format: Callable[[float], str] | None = None,
+    x_format: Callable[[float], str] | None = None,
+    y_range: tuple[float, float] | None = None,
+    levels: Sequence[float] = (),
+) -> str:
+    """Return a picture of curves over one axis.
+
+    Args:
+        curves: curves, the first one at the back; those that are faint stand behind all others.
+        title: what the vertical axis shows.
+        x_label: what the horizontal axis shows.
+        y_format: text of a tick of the vertical axis; `short` without.
+        x_format: text of a tick of the horizontal axis; `short` without.
+        y_range: lowest and highest value to show; None for those of the curves.
+        levels: values at which a dotted line crosses the picture.
+    """
+    curves = sorted(map(_thinned, curves), key=lambda curve: not curve.faint)
+    xs = _finite(*(curve.x for curve in curves))
+    ys = _finite(*(part for curve in curves for part in (curve.y, curve.low, curve.high)))
+    low, high = y_range or _padded(ys)
+    x_low, x_high = min(0.0, *xs, 0.0), max(0.0, *xs, 0.0) or 1.0
+    x_scale = _scale(x_low, x_high, _LEFT, _WIDTH - _RIGHT)
+    y_scale = _scale(low, high, _HEIGHT - _BOTTOM, _TOP)
+    shapes = []
+    bottom = _HEIGHT - _BOTTOM
+    for tick in ticks(low, high):
+        y, text = y_scale(tick), (y_format or short)(tick)
+        shapes.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
+        shapes.append(_text(_LEFT - 6, y + 4, text, "end"))
+    for tick in ticks(x_low, x_high, 5):
+        shapes.append(_text(x_scale(tick), bottom + 15, (x_format or short)(tick)))
+    shapes.append(f'<path class="axis" d="M{_LEFT} {bottom}H{_WIDTH - _RIGHT}"/>')
+    for level in levels:
+        if low <= level <= high:
+            shapes.append(f'<path class="level" d="M{_LEFT} {y_scale(level):.1f}H{_WIDTH - 10}"/>')
+    for curve in curves:
+        if len(curve.low):
+            band = _band(curve, x_scale, y_scale)
+            shapes.append(f'<path class="band" style="fill:{_color(curve.color)}" d="{band}"/>')
+    for curve in curves:
+        line = _line(curve.x, curve.y, x_scale, y_scale)
+        dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
+        name = "line faint" if curve.faint else "line"
+        shapes.append(
+            f'<path class="{name}" style="stroke:{_color(curve.color)}{dash}" d="{line}">'
+            f"<title>{escape(curve.label)}</title></path>"
+        )
+    shapes.append(_text(_LEFT, 16, title, "start", "title"))
+    shapes.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 5, x_label))
+    return _svg(_HEIGHT, title, shapes)
+
+
+def draw_intervals(
+    rows: Sequence[Interval],
+    title: str,
+    *,
+    x_format: Callable[[float], str] | None = None,
+    x_range: tuple[float, float] | None = None,
+    levels: Sequence[float] = (),
+) -> str:
+    """Return a picture of values with their intervals, one row below the other.
+
+    Args:
+        rows: values, the first one at the top.
+        title: what the axis shows.
+        x_format: text of a tick of the axis; `short` without.
+        x_range: lowest and highest value to show; None for those of the rows.
+        levels: values at which a dotted line crosses the picture.
+    """
+    steps = [26 + 14 * len(row.label.splitlines()) for row in rows]
+    height = _TOP + sum(steps) + 26
+    xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
+    low, high = x_range or _padded(xs)
+    left, right = 14, _WIDTH - 14
+    scale = _scale(low, high, left, right)
+    bottom = height - 24
+    shapes = []
+    for tick in ticks(low, high):
+        shapes.append(f'<path class="grid" d="M{scale(tick):.1f} {_TOP}V{bottom}"/>')
+        shapes.append(_text(scale(tick), bottom + 15, (x_format or short)(tick)))
+    for level in levels:
+        shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
+    y = _TOP - 12
+    for row, step in zip(rows, steps, strict=True):
+        lines, y, color = row.label.splitlines(), y + step, _color(row.color)
+        for number, line in enumerate(lines):
+            shapes.append(_text(left, y - 12 - 14 * (len(lines) - 1 - number), line, "start"))
+        if not math.isfinite(row.value):
+            continue
+        shapes += [
+            f'<circle class="dot" style="fill:{color}" cx="{scale(x):.1f}" cy="{y}" r="3"/>'
+            for x in _finite(row.points)
+        ]
+        if math.isfinite(row.low) and math.isfinite(row.high):
+            width = max(scale(row.high) - scale(row.low), 0)
+            shapes.append(
+                f'<rect class="interval" style="fill:{color}" x="{scale(row.low):.1f}" '
+                f'y="{y - 6}" width="{width:.1f}" height="12" rx="2"/>'
+            )
+        shapes.append(
+            f'<path class="line" style="stroke:{color}" d="M{scale(row.value):.1f} {y - 9}v18"/>'
+        )
+    shapes.append(_text(left, 16, title, "start", "title"))
+    return _svg(height, title, shapes)
+
+
+def short(value: float) -> str:
+    """Return a number as in 0.05, 12, 40k, 1.5M, 3G."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Return a share as in 95 %."""
+    return f"{100 * value:.3g} %"
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Return about `count` round numbers in a range."""
+    size = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(size))
+    step = power * min((1, 2, 5, 10), key=lambda factor: abs(factor - size / power))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def swatch(color: int) -> str:
+    """Return a mark of a color, for a legend or a row of a table."""
+    dashed = " dashed" if color >= COLORS else ""
+    return f'<i class="swatch{dashed}" style="border-color:{_color(color)}"></i>'
+
+
+def _color(number: int) -> str:
+    return f"var(--c{number % COLORS})"
+
+
+def _svg(height: int, title: str, shapes: Sequence[str]) -> str:
+    body = "".join(shapes)
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">{body}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle", name: str = "") -> str:
+    kind = f' class="{name}"' if name else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{kind}>{escape(text)}</text>'
+
+
+def _finite(*parts: Values) -> list[float]:
+    together = np.concatenate([np.empty(0), *parts])
+    found: list[float] = together[np.isfinite(together)].tolist()
+    return found
+
+
+def _padded(values: Sequence[float]) -> tuple[float, float]:
+    """Return a range with the values and a margin, 0 to 1 without any."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def _scale(low: float, high: float, first: float, last: float) -> _Scale:
+    """Return the position of values, numbers or arrays; those beyond the range are at its ends."""
+    return lambda values: first + (np.clip(values, low, high) - low) / (high - low) * (last - first)
+
+
+def _thinned(curve: Curve) -> Curve:
+    """Return a curve with so many points at most as a picture can show, the last one included."""
+    last = len(curve.x) - 1
+    kept = np.linspace(0, last, min(last + 1, _MAX_POINTS)).round().astype(int)
+    parts = (curve.x, curve.y, curve.low, curve.high)
+    x, y, low, high = (np.asarray(part, float)[kept] if len(part) else part for part in parts)
+    return replace(curve, x=x, y=y, low=low, high=high)
+
+
+def _line(x: Values, y: Values, x_scale: _Scale, y_scale: _Scale) -> str:
+    """Return the path of a line, which begins anew after values that are not finite."""
+    known = np.isfinite(x) & np.isfinite(y)
+    goes_on = np.concatenate([[False], known[:-1]])[known]
+    points = zip(goes_on, x_scale(x)[known], y_scale(y)[known], strict=True)
+    # A line of no length, h0, makes a dot of a single point.
+    texts = ((on, f"{left:.1f} {top:.1f}") for on, left, top in points)
+    return "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
+
+
+def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
+    known = np.isfinite(curve.x) & np.isfinite(curve.low) & np.isfinite(curve.high)
+    x, low, high = x_scale(curve.x)[known], y_scale(curve.low)[known], y_scale(curve.high)[known]
+    around = zip([*x, *x[::-1]], [*high, *low[::-1]], strict=True)
+    return f"M{'L'.join(f'{left:.1f} {top:.1f}' for left, top in around)}Z" if len(x) else ""

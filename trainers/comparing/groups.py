@@ -1,0 +1,184 @@
+"""Groups of runs with equal settings but the seed, and their statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from torchrl_gpu.intervals import (
+    Scores,
+    bootstrap_interval,
+    interquartile_mean,
+    probability_of_improvement,
+)
+from trainers.comparing.runs import Axis, Run
+
+_POINTS: Final = 150  # of the mean curve
+_SHOWN: Final = 3  # settings in the name of a group
+# Settings of a run alone, which change nothing that it learns or measures.
+_OF_A_RUN: Final = {"seed", "trainer.show_progress", "trainer.loggers"}
+# Sections whose settings stand first in the name of a group.
+_SECTIONS: Final = ("agent", "env")
+
+
+class Curve(NamedTuple):
+    """Interquartile mean over runs and its 95 % bootstrap interval by position, all `[T]`."""
+
+    x: Scores
+    mean: Scores
+    low: Scores
+    high: Scores
+
+
+class Improvement(NamedTuple):
+    """Probability that a run of one group scores higher than one of another, with its interval."""
+
+    group: Group
+    other: Group
+    probability: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs with equal settings but the seed.
+
+    Attributes:
+        name: agent, and the settings by which it differs from others of the same agent.
+        number: position among the groups of its environment, from 0.
+        runs: its runs, at least one.
+    """
+
+    name: str
+    number: int
+    runs: Sequence[Run]
+
+    @property
+    def scores(self) -> Scores:
+        """Scores of the runs, `[N]`."""
+        return np.array([run.score for run in self.runs])
+
+    @property
+    def interquartile_mean(self) -> float:
+        """Interquartile mean of the scores."""
+        return float(interquartile_mean(self.scores))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the interquartile mean; NaN for a single run."""
+        if len(self.runs) == 1:
+            return np.nan, np.nan
+        low, high = bootstrap_interval([self.scores])
+        return float(low), float(high)
+
+    @property
+    def ended(self) -> int:
+        """Number of runs that have ended."""
+        return sum(bool(run.summary) for run in self.runs)
+
+    def reaches(self, level: float, axis: Axis) -> tuple[float, int]:
+        """Return median frames or seconds to a level, and how many runs reach it.
+
+        The median is infinite where half of the runs do not reach the level.
+        """
+        reached = [run.reaches(level, axis) for run in self.runs]
+        return float(np.median(reached)), int(np.isfinite(reached).sum())
+
+    def curve(self, axis: Axis) -> Curve:
+        """Return the learning curve, from the last first evaluation to the first last one.
+
+        Between its evaluations, the curve of a run is a straight line.
+        """
+        curves = [run.curve for run in self.runs]
+        first = max(curve[axis][0] for curve in curves)
+        last = min(curve[axis][-1] for curve in curves)
+        positions = np.unique(np.concatenate([curve[axis] for curve in curves]))
+        x = positions[(positions >= first) & (positions <= last)]
+        if len(x) > _POINTS:
+            x = np.linspace(first, last, _POINTS)
+        if not len(x):
+            return Curve(x, x, x, x)
+        scores = np.stack([np.interp(x, c[axis], c["score"]) for c in curves], axis=-1)
+        mean = interquartile_mean(scores)
+        return Curve(x, mean, *(bootstrap_interval([scores]) if len(curves) > 1 else (mean, mean)))
+
+    def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
+        """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""
+        columns = (run.metrics.get(name, np.empty(0)) for run in self.runs)
+        known = [column[np.isfinite(column)] for column in columns]
+        values = [summarize(column) for column in known if len(column)]
+        return float(np.mean(values)) if values else np.nan
+
+    def setting(self, name: str) -> str:
+        """Return the value of a setting, or its values, by which versions can differ."""
+        return ", ".join(dict.fromkeys(run.settings.get(name, "-") for run in self.runs))
+
+
+def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
+    """Return the groups of each environment by its name, the best one first."""
+    found: dict[str, dict[tuple, list[Run]]] = {}
+    for run in runs:
+        key = tuple((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
+        found.setdefault(run.env, {}).setdefault(key, []).append(run)
+    return {env: _named(list(groups.values())) for env, groups in sorted(found.items())}
+
+
+def differences(groups: Sequence[Group]) -> list[str]:
+    """Return the names of the settings, and versions, that differ between groups."""
+    names = dict.fromkeys(name for group in groups for run in group.runs for name in run.settings)
+    return [
+        name
+        for name in names
+        if name not in _OF_A_RUN and len({group.setting(name) for group in groups}) > 1
+    ]
+
+
+def improvements(groups: Sequence[Group]) -> list[Improvement]:
+    """Return the comparison of every pair of groups, or of each with the best of more than five."""
+    better = groups if len(groups) <= 5 else groups[:1]
+    return [
+        Improvement(one, two, *probability_of_improvement([one.scores], [two.scores]))
+        for position, one in enumerate(better)
+        for two in groups[position + 1 :]
+    ]
+
+
+def _distinguishes(name: str) -> bool:
+    """Return whether runs that differ in a setting are of different groups."""
+    return name not in _OF_A_RUN and not name.startswith("versions.")
+
+
+def _named(found: Sequence[Sequence[Run]]) -> list[Group]:
+    """Return the groups with their names, the best one first."""
+    groups = [Group(runs[0].agent, 0, runs) for runs in found]
+    groups.sort(key=lambda group: -group.interquartile_mean)
+    groups = [replace(group, number=number) for number, group in enumerate(groups)]
+    names = [_name(group, groups) for group in groups]
+    return [
+        replace(group, name=name if names.count(name) == 1 else f"{name} (#{group.number + 1})")
+        for group, name in zip(groups, names, strict=True)
+    ]
+
+
+def _name(group: Group, groups: Sequence[Group]) -> str:
+    own = [other for other in groups if other.name == group.name]
+    names = [name for name in differences(own) if _distinguishes(name)]
+    names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
+    shown = [f"{_last(name, names)}={group.setting(name)}" for name in names[:_SHOWN]]
+    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return ", ".join([group.name, *shown, *more])
+
+
+def _last(name: str, names: Sequence[str]) -> str:
+    """Return the last part of a setting's name where no other one has the same."""
+    last = name.rpartition(".")[2]
+    return last if sum(each.rpartition(".")[2] == last for each in names) == 1 else name
+
+
+def level_of(groups: Sequence[Group], success: float, mean_return: float | None) -> float | None:
+    """Return the score that counts as a success in an environment; None if there is none."""
+    return success if groups[0].runs[0].measure == "success" else mean_return

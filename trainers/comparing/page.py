@@ -1,0 +1,237 @@
+"""The page on runs: learning curves, statistics, settings, films and system, in one file."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import numpy as np
+
+from torchrl_gpu.tables import human_time
+from trainers.comparing.document import document, folded, html_table, panels
+from trainers.comparing.drawing import (
+    Curve,
+    Interval,
+    draw_curves,
+    draw_intervals,
+    percent,
+    short,
+    swatch,
+)
+from trainers.comparing.groups import Group, improvements
+from trainers.comparing.results import Results
+from trainers.comparing.runs import Axis, Run
+
+_METHOD: Final = (
+    "Scores are those of the closing evaluation of the best checkpoint; of the best evaluation so "
+    "far for a run that has not ended. IQM is the interquartile mean over the runs; intervals are "
+    "95 % percentile intervals of the stratified bootstrap over runs, 2,000 samples (Agarwal et "
+    "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). Frames and "
+    "seconds to a score are medians over the runs of the first evaluation that reaches it."
+)
+_UPDATES: Final = ("precision", "compile", "products")
+_EMBEDDED: Final = 4 * 2**20  # bytes of all films that a page contains; others are linked
+_LINES: Final = 40  # runs of a picture of one metric
+_MEDIA: Final = {".gif": "image/gif", ".mp4": "video/mp4"}
+
+
+def page(title: str, results: Sequence[Results], output: Path) -> str:
+    """Return the text of the HTML page.
+
+    Args:
+        title: its title.
+        results: groups of runs, one entry for each environment.
+        output: file that the page is for; films that are not embedded are linked relative to it.
+    """
+    room = _EMBEDDED
+    is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
+    parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']
+    for each in results:
+        films, room = _films(each, output, room)
+        begin = _facts(each) if is_one else [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
+        parts += [*begin, films, *_details(each, is_one)]
+    return document(title, parts)
+
+
+def _facts(results: Results) -> Iterator[str]:
+    """Yield the result of a single run, and its learning curve."""
+    group = results.groups[0]
+    run = group.runs[0]
+    summary, settings = run.summary, run.settings
+    known = f"{summary.get('episodes', 0):,} episodes"
+    if summary.get("success_low") is not None:
+        interval = results.range(summary["success_low"], summary["success_high"])
+        known = f"95 % interval {interval}, {known}"
+    state = f"of the best checkpoint: {known}" if summary else "best so far; the run has not ended"
+    rows = [
+        (results.measure, f"{results.score(run.score)} ({state})"),
+        ("frames", f"{run.metrics['frames'][-1]:,.0f} in {human_time(run.metrics['seconds'][-1])}"),
+        ("system", ", ".join(f"{n} {v}" for n, v in results.system(group).items() if v != "-")),
+        ("device", settings.get("device", "-")),
+        ("updates", ", ".join(f"{n} {summary[n]}" for n in _UPDATES if n in summary)),
+        ("seed", settings.get("seed", "-")),
+        ("versions", ", ".join(f"{n} {v}" for n, v in run.versions.items())),
+        ("folder", str(run.folder)),
+    ]
+    yield html_table(["", ""], [[n, escape(v)] for n, v in rows if v], "left wrap")
+    yield panels([_learning(results, axis) for axis in ("frames", "seconds")], "large")
+
+
+def _scores(results: Results) -> Iterator[str]:
+    """Yield the table of the groups, their curves and intervals, and the settings that differ."""
+    groups = results.groups
+    header, rows = results.table()
+    names = [swatch(group.number) + escape(group.name) for group in groups]
+    yield html_table(["", *header], [[n, *r] for n, r in zip(names, rows, strict=True)])
+    pictures = [_learning(results, axis) for axis in ("frames", "seconds")]
+    if max(len(group.runs) for group in groups) > 1 or len(groups) > 1:
+        intervals = [
+            Interval(g.name, g.interquartile_mean, *g.interval, list(g.scores), g.number)
+            for g in groups
+        ]
+        text = percent if results.is_success else short
+        title = f"closing {results.measure}: IQM, interval and runs"
+        pictures.append(draw_intervals(intervals, title, x_format=text))
+    if len(groups) > 1:
+        pictures.append(_improvement(groups))
+    yield panels(pictures, "large")
+    header = ["setting", *(group.name for group in groups)]
+    common, others = ([(escape(n), *map(escape, v)) for n, v in p] for p in results.settings)
+    if common:
+        yield f"<h3>Settings that differ</h3>{html_table(header, common, 'left')}"
+    if others:
+        title = f"{len(others)} settings that some of the groups lack"
+        yield folded(title, html_table(header, others, "left"))
+
+
+def _learning(results: Results, axis: Axis) -> str:
+    """Return the learning curves: faint ones of the runs behind those of the groups."""
+    curves = []
+    runs = [run for group in results.groups for run in group.runs]
+    unit, label = (1.0, "frames") if axis == "frames" else _unit_of_time(runs)
+    for group in results.groups:
+        if len(group.runs) > 1:
+            curves += [
+                Curve(
+                    _label(r),
+                    r.curve[axis] / unit,
+                    r.curve["score"],
+                    color=group.number,
+                    faint=True,
+                )
+                for r in group.runs
+            ]
+        x, mean, low, high = group.curve(axis)
+        curve = Curve(group.name, x / unit, mean, color=group.number)
+        curves.append(replace(curve, low=low, high=high) if len(group.runs) > 1 else curve)
+    return draw_curves(
+        curves,
+        f"{results.measure} in evaluations",
+        label,
+        y_format=percent if results.is_success else short,
+        y_range=(0.0, 1.0) if results.is_success else None,
+        levels=[] if results.level is None else [results.level],
+    )
+
+
+def _unit_of_time(runs: Sequence[Run]) -> tuple[float, str]:
+    """Return the seconds of a unit that suits the longest of some runs, and its name."""
+    longest = max(run.curve["seconds"][-1] for run in runs)
+    units = (
+        (2 * 86400.0, 86400.0, "days"),
+        (2 * 3600.0, 3600.0, "hours"),
+        (180.0, 60.0, "minutes"),
+    )
+    return next(((unit, name) for least, unit, name in units if longest > least), (1.0, "seconds"))
+
+
+def _improvement(groups: Sequence[Group]) -> str:
+    rows = [
+        Interval(f"{group.name}\n> {other.name}", p, low, high, color=group.number)
+        for group, other, p, low, high in improvements(groups)
+    ]
+    title = "probability of improvement"
+    return draw_intervals(rows, title, x_format=percent, x_range=(0.0, 1.0), levels=[0.5])
+
+
+def _films(results: Results, output: Path, room: int) -> tuple[str, int]:
+    """Return the films, that of the best run of each group, and the bytes that are left."""
+    figures = []
+    for group in results.groups:
+        runs = sorted(group.runs, key=lambda run: -run.score)
+        film = next((film for run in runs for film in run.films()), None)
+        if film is None:
+            continue
+        source = quote(os.path.relpath(film, output.parent).replace(os.sep, "/"))
+        if film.stat().st_size <= room:
+            data = film.read_bytes()
+            room -= len(data)
+            source = f"data:{_MEDIA[film.suffix]};base64,{base64.b64encode(data).decode()}"
+        shown = (
+            f'<img alt="film" src="{source}">'
+            if film.suffix == ".gif"
+            else f'<video controls muted loop playsinline src="{source}"></video>'
+        )
+        name = f"{swatch(group.number)}{escape(group.name)}"
+        figures.append(f"<figure>{shown}<figcaption>{name}</figcaption></figure>")
+    return (f"<h3>Films</h3>{panels(figures)}" if figures else ""), room
+
+
+def _details(results: Results, is_one: bool) -> Iterator[str]:
+    """Yield the metrics of all runs, those of the system first, and settings or folders."""
+    runs = [run for group in results.groups for run in group.runs]
+    apart = {"frames", "seconds", f"evaluation/{runs[0].measure}"}
+    names = [n for n in dict.fromkeys(n for run in runs for n in run.metrics) if n not in apart]
+    system = [n for n in names if n.startswith("system/") or n == "frames_per_second"]
+    if system:
+        yield f"<h3>System</h3>{panels([_metric(results, name) for name in system])}"
+    others = [_metric(results, name) for name in names if name not in system]
+    if is_one:
+        yield f"<h3>All metrics</h3>{panels(others)}"
+        rows = [[escape(name), escape(value)] for name, value in runs[0].settings.items()]
+        yield folded("All settings", html_table(["setting", "value"], rows, "left"))
+        return
+    yield folded(f"All metrics: {len(others)} more", panels(others))
+    rows = [
+        [
+            *(f"<code>{escape(str(run.folder))}</code>", escape(run.settings.get("seed", "-"))),
+            *(results.score(run.score), f"{run.metrics['frames'][-1]:,.0f}"),
+            human_time(run.metrics["seconds"][-1]),
+        ]
+        for run in runs
+    ]
+    header = ["run", "seed", results.measure, "frames", "time"]
+    yield folded(f"Runs: {len(runs)}", html_table(header, rows))
+
+
+def _metric(results: Results, name: str) -> str:
+    """Return the picture of a metric in all runs."""
+    is_bytes, curves = name.endswith("_bytes"), []
+    for group in results.groups:
+        for run in group.runs[: max(1, _LINES // len(results.groups))]:
+            column = run.metrics.get(name, np.empty(0))
+            rows = np.isfinite(column)
+            if rows.any():
+                y = column[rows] / (2**30 if is_bytes else 1)
+                x = run.metrics["frames"][rows]
+                curves.append(Curve(_label(run), x, y, color=group.number))
+    title, limits = name, None
+    if name.endswith("_percent"):
+        title, limits = f"{name.removesuffix('_percent')}, %", (0.0, 100.0)
+    elif is_bytes or name == "frames_per_second":
+        title = f"{name.removesuffix('_bytes')}, GiB" if is_bytes else name
+        limits = (0.0, 1.05 * max((max(curve.y) for curve in curves), default=0.0) or 1.0)
+    return draw_curves(curves, title, "frames", y_range=limits)
+
+
+def _label(run: Run) -> str:
+    seed = run.settings.get("seed", "?")
+    known = "" if math.isnan(run.score) else f", {run.score:.4g}"
+    return f"{run.agent}, seed {seed}{known}"

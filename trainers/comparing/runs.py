@@ -1,0 +1,206 @@
+"""Runs as their folders record them: settings, metrics and result, read without torch."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import yaml
+
+from torchrl_gpu.checkpoints.files import reason
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.intervals import Scores
+from trainers.components.sections import full_name
+
+logger = logging.getLogger(__name__)
+
+Axis = Literal["frames", "seconds"]
+
+_FILMS: Final = (".gif", ".mp4")
+_METRICS: Final = "metrics.csv"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder that has been read.
+
+    Attributes:
+        folder: run folder.
+        settings: settings by dotted name, as text; `seed` and `versions.*` included.
+        env: name of the environment, as in `gym/CartPole-v1`.
+        agent: name of the agent.
+        metrics: columns of `metrics.csv`, each `[rows]`; NaN where a row lacks the metric.
+        summary: content of `summary.json`; empty until the training ends.
+    """
+
+    folder: Path
+    settings: Mapping[str, str]
+    env: str
+    agent: str
+    metrics: Mapping[str, Scores]
+    summary: Mapping[str, Any]
+
+    @property
+    def measure(self) -> Literal["success", "return"]:
+        """What scores are: success rates from 0 to 1, or mean returns without them."""
+        return "success" if "evaluation/success" in self.metrics else "return"
+
+    @cached_property
+    def curve(self) -> Mapping[str, Scores]:
+        """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
+        scores = self.metrics[f"evaluation/{self.measure}"]
+        rows = np.isfinite(scores)
+        found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
+        return {**found, "score": scores[rows]}
+
+    @property
+    def score(self) -> float:
+        """Score of the closing evaluation; the best one so far of a run that has not ended."""
+        name = "success" if self.measure == "success" else "mean_return"
+        score = self.summary.get(name)
+        return float(self.curve["score"].max() if score is None else score)
+
+    @property
+    def rate(self) -> float:
+        """Frames per second of the whole training, evaluations included."""
+        return float(self.metrics["frames"][-1] / self.metrics["seconds"][-1])
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of the packages, by name, and the commit of a checkout."""
+        prefix = "versions."
+        named = {n: v for n, v in self.settings.items() if n.startswith(prefix)}
+        return {name.removeprefix(prefix): version for name, version in named.items()}
+
+    def reaches(self, level: float, axis: Axis) -> float:
+        """Return frames or seconds until the first evaluation at a level; infinity if none is."""
+        there = np.flatnonzero(self.curve["score"] >= level)
+        return float(self.curve[axis][there[0]]) if len(there) else math.inf
+
+    def films(self) -> list[Path]:
+        """Return the films in the run folder, the newest first."""
+        found = [p for p in self.folder.glob("videos/*") if p.suffix in _FILMS]
+        return sorted(found, reverse=True)
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Return the runs of run folders, and of folders that hold them at any depth.
+
+    A run without an evaluation is refused if it is named itself; one in a folder that is named is
+    left out, with a warning.
+
+    Raises:
+        ConfigurationError: a path does not exist or holds no runs, or a file of a run cannot be
+            read.
+    """
+    runs: dict[Path, Run] = {}
+    for path in paths:
+        if not path.is_dir():
+            problem = "is not a folder" if path.exists() else "does not exist"
+            raise ConfigurationError(f"{path}: {problem}; name a run folder, or a folder of runs")
+        folders = sorted(_run_folders(path))
+        if not folders:
+            raise ConfigurationError(
+                f"{path}: no run is in this folder; a run folder has a config.yaml and a "
+                f"{_METRICS}, as runs/ENV/AGENT/TIME has"
+            )
+        found = 0
+        for folder in folders:
+            try:
+                runs[folder.resolve()] = runs.get(folder.resolve()) or read_run(folder)
+                found += 1
+            except ConfigurationError as error:
+                if folder == path:
+                    raise
+                logger.warning("left out: %s", error)
+        if not found:
+            raise ConfigurationError(f"{path}: no run in this folder has been evaluated yet")
+    return list(runs.values())
+
+
+def read_run(folder: Path) -> Run:
+    """Return the run of a run folder.
+
+    Raises:
+        ConfigurationError: it holds no evaluation, or a file cannot be read.
+    """
+    config = _read_config(folder / "config.yaml")
+    metrics = _read_metrics(folder / _METRICS)
+    evaluated = {"evaluation/success", "evaluation/return"} & metrics.keys()
+    if not any(np.isfinite(metrics[name]).any() for name in evaluated):
+        raise ConfigurationError(f"{folder}: the run has no evaluation yet")
+    path = folder / "summary.json"
+    summary: Any = {}
+    if path.exists():
+        try:
+            summary = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{path} cannot be read: {error}") from None
+    choices, env = config.get("choices") or {}, config.get("env") or {}
+    chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
+    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_", "agent")
+    return Run(
+        folder=folder,
+        settings=dict(_flat(config)),
+        env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
+        agent=str(agent).rpartition(".")[2],
+        metrics=metrics,
+        summary=summary if isinstance(summary, dict) else {},
+    )
+
+
+def _run_folders(path: Path) -> Iterator[Path]:
+    """Yield the run folders at and below a path; a run folder holds no others."""
+    for folder, below, files in os.walk(path):
+        if "config.yaml" in files:
+            below.clear()
+            yield Path(folder)
+
+
+def _read_config(path: Path) -> Mapping[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        config = yaml.load(path.read_text(encoding="utf-8"), loader)
+    except (OSError, ValueError, yaml.YAMLError):
+        config = None
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
+    return config
+
+
+def _read_metrics(path: Path) -> dict[str, Scores]:
+    """Return the columns of the metrics, without a last row that a kill has truncated."""
+    if not path.exists():
+        raise ConfigurationError(
+            f"{path.parent}: the run has no {path.name}; train with csv among trainer.loggers"
+        )
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        columns, *rows = csv.reader(line for line in lines if line.endswith("\n"))
+        table = np.array([[float(cell or "nan") for cell in row] for row in rows])
+        table = table.reshape(len(rows), len(columns))
+        if not {"frames", "seconds"} <= {*columns}:
+            raise ValueError("columns")
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {reason(error)}") from None
+    except (ValueError, csv.Error):
+        raise ConfigurationError(f"{path} is not the metrics file of a run") from None
+    return dict(zip(columns, table.T, strict=True))
+
+
+def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
+    """Yield nested settings by dotted name; a list is one value."""
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _flat(each, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, "null" if value is None else str(value)
