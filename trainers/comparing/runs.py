@@ -161,6 +161,7 @@ def read_run(folder: Path) -> Run:
 def _run_folders(path: Path) -> Iterator[Path]:
     """Yield the run folders at and below a path; a run folder holds no others."""
     for folder, below, files in os.walk(path):
+        below[:] = [name for name in below if not name.startswith(".")]
         if "config.yaml" in files:
             below.clear()
             yield Path(folder)
