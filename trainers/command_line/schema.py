@@ -139,8 +139,12 @@ class GeneralSettings(CheckedFields):
 
     def of_machine(self) -> dict[str, Any]:
         """Return the settings for the machine, which are not saved with a run, by name."""
-        apart = {*self.saved(), *self.paths(), "mode", "resume", "trust"}
+        apart = {*self.saved(), *self.paths(), *self.of_viewer(), "mode", "resume", "trust"}
         return {name: value for name, value in vars(self).items() if name not in apart}
+
+    def of_viewer(self) -> dict[str, Any]:
+        """Return the settings of the viewer, which change nothing in a run, by name."""
+        return {name: value for name, value in vars(self).items() if name.startswith("viewer")}
 
     def saved(self) -> dict[str, Any]:
         """Return the settings that are saved with a run, by name."""

@@ -105,6 +105,7 @@ class Viewer:
             player.count_anew()
         player.begin()
         page.show(player.picture())
+        page.say(self._text())
         self._told = 0.0
 
     def _look(self, now: float) -> None:
