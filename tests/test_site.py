@@ -1,5 +1,6 @@
 """The documentation as a site: a strict build, its links, and its pages in a browser."""
 
+import ast
 import functools
 import http.server
 import importlib
@@ -23,6 +24,7 @@ REPOSITORY = Path(__file__).parent.parent
 MISSING = [
     name for name in ("mkdocs", "material", "mkdocstrings") if not importlib.util.find_spec(name)
 ]
+OURS = r"(agents|envs|trainers|torchrl_gpu)\b"
 needs_mkdocs = pytest.mark.skipif(bool(MISSING), reason="the extra `docs` is not installed")
 
 
@@ -93,6 +95,20 @@ def test_every_public_name_has_a_section(site: Path, package: str) -> None:
     index = (site / "api" / "index.html").read_text()
     for name in importlib.import_module(package).__all__:
         assert f"from {package} import {name}" in index
+
+
+@needs_mkdocs
+@pytest.mark.slow
+def test_every_name_that_an_example_imports_has_a_section(site: Path) -> None:
+    pages = "".join(page.read_text() for page in (site / "api").glob("*.html"))
+    sections = {*re.findall(r'\bid="(?:\w+\.)+(\w+)"', pages)}
+    for page in (REPOSITORY / "docs").glob("*.md"):
+        for block in re.findall(
+            r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+        ):
+            for node in ast.walk(ast.parse(block)):
+                if isinstance(node, ast.ImportFrom) and re.match(OURS, node.module or ""):
+                    assert {alias.name for alias in node.names} <= sections, page.name
 
 
 @needs_mkdocs

@@ -7,10 +7,12 @@ are turned into links of the site.
 from __future__ import annotations
 
 import ast
+import inspect
 import posixpath
 import re
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -27,11 +29,33 @@ _PAGES = {
 }
 # Public names by page of the API, beside those that the package of that name exports.
 _FURTHER = {
-    "torchrl_gpu": (),
-    "agents": ("agents.modules.encoders.Encoder", "agents.modules.encoders.EncoderFactory"),
-    "envs": ("envs.fanuc.ArmObserver", "envs.fanuc.load_robot"),
+    "torchrl_gpu": (
+        "torchrl_gpu.acting.interface.PolicyInterface",
+        "torchrl_gpu.replay.episodes.rows_needed",
+        "torchrl_gpu.intervals",
+    ),
+    "agents": (
+        "agents.hyperparameters",
+        "agents.modules.encoders.Encoder",
+        "agents.modules.encoders.EncoderFactory",
+        "agents.modules.networks.Critics",
+        "agents.modules.networks.DeterministicActor",
+        "agents.modules.networks.frozen",
+        "agents.modules.target_network.TargetNetwork",
+    ),
+    "envs": (
+        "envs.fanuc.ArmObserver",
+        "envs.fanuc.load_robot",
+        "envs.marinenav.baselines.ModelPredictive",
+        "envs.marinenav.curriculum.PAPER_STAGES",
+        "envs.marinenav.evaluation.evaluate",
+        "envs.marinenav.scenario.draw_scenarios",
+        "envs.marinenav.scenario.load_scenarios",
+        "envs.marinenav.scenario.save_scenarios",
+    ),
     "trainers": ("trainers.run.run", "trainers.run.settings_of"),
     "bridges": (
+        "torchrl_gpu.gymnasium",
         "torchrl_gpu.gymnasium.single.SingleEnv",
         "torchrl_gpu.gymnasium.batched.BatchedEnv",
         "torchrl_gpu.stable_baselines.StableBaselinesEnv",
@@ -174,5 +198,13 @@ def _api_index() -> str:
         lines += ["", f"## {_TITLES.get(page, page)}", ""]
         for name in public_names(page):
             module, _, short = name.rpartition(".")
-            lines.append(f"* [`from {module} import {short}`][{name}]")
+            lines.append(f"* [`from {module} import {short}`][{name}]{_summary(name)}")
     return "\n".join(lines)
+
+
+def _summary(name: str) -> str:
+    """Return the first line of the docstring of a class, function or module, behind a colon."""
+    found = resolve_name(name)
+    if not (inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found)):
+        return ""
+    return f": {(inspect.getdoc(found) or '').partition(chr(10))[0]}"
