@@ -40,13 +40,13 @@ class ACIQN(DDPG):
         max_gradient_norm: actor and critic are separate groups.
     """
 
-    hidden_sizes: Annotated[hp.OptionalLayers, Field(min_length=2)] = (128, 128)
+    hidden_sizes: Annotated[hp.OptionalLayers, hp.LAYER_SEARCH, Field(min_length=2)] = (128, 128)
     cosines: hp.Cosines = 64
     fractions: hp.Fractions = 8
     target_fractions: hp.TargetFractions = 8
     risk_level: hp.RiskLevel = 1.0
     kappa: hp.QuantileKappa = 1.0
-    critic_layer_norm: bool = False
+    critic_layer_norm: hp.Switch = False
     batch_size: hp.BatchSize = 128
     utd_ratio: hp.UTDRatio = 0.5
 

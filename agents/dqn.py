@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -77,7 +77,7 @@ class DQN(ValueBasedAgent):
 
     network: QNetwork = field(init=False)
 
-    hidden_sizes: hp.OptionalLayers = (128, 128)
+    hidden_sizes: Annotated[hp.OptionalLayers, hp.LAYER_SEARCH] = (128, 128)
     activation: hp.Activation = "relu"
     learning_rate: hp.LearningRate = 1e-3
     kappa: hp.Positive = 1.0

@@ -1,7 +1,8 @@
 """Hyperparameters that several agents have: type, range and meaning, each said once.
 
 Agents annotate their settings with these types. Checks of arguments and `--help` read range and
-description from them. An agent inherits the defaults of its base classes, or states its own.
+description from them, and `mode=tune` the values to try (`Search`). An agent inherits the defaults
+of its base classes, or states its own.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pydantic import Field
 
 from agents.modules import networks
 from agents.modules.encoders import EncoderFactory
+from torchrl_gpu.arguments import Search
 
 Count = Annotated[int, Field(ge=1)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -18,13 +20,16 @@ Positive = Annotated[Finite, Field(gt=0.0)]
 NonNegative = Annotated[Finite, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+Switch = Annotated[bool, Search(choices=(False, True))]  # that a search tries both ways
 
 # Widths of hidden layers; `OptionalLayers` may be empty.
 OptionalLayers = Sequence[Count]
-LayerSizes = Annotated[OptionalLayers, Field(min_length=1)]
+LAYER_SEARCH = Search(choices=((64, 64), (128, 128), (256, 256), (400, 300), (128, 128, 128)))
+LayerSizes = Annotated[OptionalLayers, LAYER_SEARCH, Field(min_length=1)]
 
 ActorCriticSizes = Annotated[
     OptionalLayers,
+    LAYER_SEARCH,
     Field(description="widths of the hidden layers of actor and critic, at least 1; may be empty"),
 ]
 Activation = Annotated[
@@ -46,7 +51,9 @@ NormalizeObservations = Annotated[
 # The gradient step
 
 LearningRate = Annotated[
-    Positive, Field(description="learning rate of Adam; the initial rate if it changes")
+    Positive,
+    Search(2e-4, 1e-2, log=True),
+    Field(description="learning rate of Adam; the initial rate if it changes"),
 ]
 LearningRateEnd = Annotated[
     NonNegative | None,
@@ -64,9 +71,14 @@ GradientNorm = Annotated[
         "scaled down to it; None for no limit"
     ),
 ]
-BatchSize = Annotated[Count, Field(description="number of transitions per gradient step")]
+BatchSize = Annotated[
+    Count,
+    Search(64, 512, log=True),
+    Field(description="number of transitions per gradient step"),
+]
 UTDRatio = Annotated[
     Positive,
+    Search(1 / 64, 1.0, log=True),
     Field(description="number of gradient steps per environment step (update-to-data ratio)"),
 ]
 
@@ -84,13 +96,19 @@ DemonstrationShare = Annotated[
 
 # Returns and target networks
 
-Gamma = Annotated[Share, Field(description="discount factor per environment step")]
+Gamma = Annotated[
+    Share,
+    Search(choices=(0.95, 0.97, 0.98, 0.99, 0.995, 0.999)),
+    Field(description="discount factor per environment step"),
+]
 NStep = Annotated[
     Count,
+    Search(1, 5),
     Field(description="number of environment steps whose rewards a target sums (n-step return)"),
 ]
 TargetRate = Annotated[
     PositiveShare,
+    Search(0.003, 0.05, log=True),
     Field(description="Polyak averaging rate of each target network; 1 copies the online network"),
 ]
 TargetPeriod = Annotated[
@@ -122,10 +140,12 @@ Cosines = Annotated[
 ]
 Fractions = Annotated[
     Count,
+    Search(4, 32, log=True),
     Field(description="number of quantile fractions (N) per transition for the predicted returns"),
 ]
 TargetFractions = Annotated[
     Count,
+    Search(4, 32, log=True),
     Field(description="number of quantile fractions (N') per transition for the target returns"),
 ]
 RiskLevel = Annotated[
@@ -146,9 +166,14 @@ QuantileKappa = Annotated[
 # Exploration
 
 EpsilonStart = Annotated[Share, Field(description="initial probability of a random action")]
-EpsilonEnd = Annotated[Share, Field(description="final probability of a random action")]
+EpsilonEnd = Annotated[
+    Share,
+    Search(0.01, 0.2, log=True),
+    Field(description="final probability of a random action"),
+]
 EpsilonFrames = Annotated[
     Count,
+    Search(1_000, 200_000, log=True),
     Field(
         description="number of environment steps over which the probability of a random action "
         "changes linearly from `epsilon_start` to `epsilon_end`"
@@ -156,14 +181,17 @@ EpsilonFrames = Annotated[
 ]
 NoiseStart = Annotated[
     NonNegative,
+    Search(0.1, 0.8),
     Field(description="initial standard deviation of exploration noise, for actions in [-1, 1]"),
 ]
 NoiseEnd = Annotated[
     NonNegative,
+    Search(0.02, 0.3, log=True),
     Field(description="final standard deviation of exploration noise, for actions in [-1, 1]"),
 ]
 NoiseFrames = Annotated[
     Count,
+    Search(1_000, 200_000, log=True),
     Field(
         description="number of environment steps over which the exploration noise changes linearly "
         "from `noise_start` to `noise_end`"

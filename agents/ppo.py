@@ -25,6 +25,7 @@ from agents.modules.stochastic_actors import (
     StochasticActor,
     orthogonal,
 )
+from torchrl_gpu.arguments import Search
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
@@ -79,23 +80,23 @@ class PPO(OnPolicyAgent):
 
     hidden_sizes: hp.ActorCriticSizes = (64, 64)
     activation: hp.Activation = "relu"
-    rollout_length: hp.Count = 128
-    epochs: hp.Count = 10
-    batch_size: hp.BatchSize = 64
+    rollout_length: Annotated[hp.Count, Search(16, 256, log=True)] = 128
+    epochs: Annotated[hp.Count, Search(2, 20, log=True)] = 10
+    batch_size: Annotated[hp.BatchSize, Search(64, 1024, log=True)] = 64
     learning_rate: hp.LearningRate = 3e-4
     target_kl: hp.Positive | None = None
     adam_epsilon: hp.AdamEpsilon = 1e-5
-    gae_lambda: hp.Share = 0.95
-    clip_ratio: hp.Positive = 0.2
+    gae_lambda: Annotated[hp.Share, Search(0.8, 1.0)] = 0.95
+    clip_ratio: Annotated[hp.Positive, Search(0.1, 0.4)] = 0.2
     value_clip: hp.Positive | None = None
-    entropy_coefficient: hp.NonNegative = 0.0
+    entropy_coefficient: Annotated[hp.NonNegative, Search(0.0, 0.02)] = 0.0
     entropy_coefficient_end: hp.NonNegative | None = None
     entropy_coefficient_frames: hp.Count | None = None
     value_coefficient: hp.Positive = 0.5
     max_gradient_norm: hp.GradientNorm = 0.5
-    normalize_rewards: bool = False
+    normalize_rewards: hp.Switch = False
     normalize_advantages: bool = True
-    log_std_init: Annotated[float, Field(ge=-5.0, le=2.0)] = 0.0
+    log_std_init: Annotated[float, Field(ge=-5.0, le=2.0), Search(-2.0, 0.0)] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -58,10 +58,10 @@ class Rainbow(ValueBasedAgent):
     value_min: hp.ValueMin = -10.0
     value_max: hp.ValueMax = 10.0
     atoms: hp.Atoms = 51
-    dueling: bool = True
-    noisy: bool = True
+    dueling: hp.Switch = True
+    noisy: hp.Switch = True
     noise: hp.Positive = 0.5
-    prioritized: bool = True
+    prioritized: hp.Switch = True
     priority_exponent: hp.Share = 0.5
     weight_exponent_start: hp.Share = 0.4
     weight_exponent_frames: hp.Count = 100_000

@@ -6,7 +6,7 @@ arXiv 2512.01996.
 """
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,7 @@ from agents.modules.networks import Critics, EncodedMLP, frozen
 from agents.modules.target_network import TargetNetwork
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 from torchrl_gpu.acting.policy import Observations
+from torchrl_gpu.arguments import Search
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.learner import Losses
@@ -55,8 +56,8 @@ class SAC(OffPolicyAgent):
 
     hidden_sizes: hp.ActorCriticSizes = (256, 256)
     activation: hp.Activation = "relu"
-    actor_layer_norm: bool = False
-    critic_layer_norm: bool = False
+    actor_layer_norm: hp.Switch = False
+    critic_layer_norm: hp.Switch = False
     critic: Literal["mean", "categorical"] = "mean"
     value_min: hp.ValueMin = -20.0
     value_max: hp.ValueMax = 20.0
@@ -64,9 +65,9 @@ class SAC(OffPolicyAgent):
     twins: Twins = "minimum"
     learning_rate: hp.LearningRate = 3e-4
     target_rate: hp.TargetRate = 0.005
-    initial_temperature: hp.Positive = 1.0
+    initial_temperature: Annotated[hp.Positive, Search(0.02, 1.0, log=True)] = 1.0
     target_entropy: float | None = None
-    actor_period: hp.Count = 1
+    actor_period: Annotated[hp.Count, Search(1, 4)] = 1
     batch_size: hp.BatchSize = 256
     utd_ratio: hp.UTDRatio = 1.0
 

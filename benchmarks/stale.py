@@ -63,6 +63,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "scale.txt": ("torchrl_gpu/distributed.py", "trainers/ranks.py", "trainers/training"),
     "startup.txt": ("trainers", "configs", "torchrl_gpu"),
     "threads.txt": ("agents", "torchrl_gpu/devices"),
+    "tune.txt": ("agents", "envs/fanuc", "trainers/tuning", "trainers/modes"),
     "*_fanuc*.json": ("envs/fanuc", *_LEARNERS),
     "*_lift_*.json": ("envs/lift_cube", *_LEARNERS),
     "*_pixels.json": ("envs/lift_cube", *_LEARNERS),

@@ -27,7 +27,7 @@ from benchmarks.measuring import take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from tests.helpers.browser import Tab, opened
 from torchrl_gpu.commands import call_with_arguments
-from trainers.modes.view import viewer_beside
+from trainers.modes.viewer_process import viewer_beside
 from trainers.run import settings_of
 from trainers.viewing.address import free_port
 
@@ -38,7 +38,7 @@ TRAININGS: Final = {
 WITHOUT, UNWATCHED, WATCHED = "no viewer", "page closed", "page open"
 _HOST: Final = "localhost"
 _NICENESS: Final = 19
-_PATIENCE: Final = 120.0  # seconds for a viewer to be ready
+_PATIENCE: Final = 300.0  # seconds for a viewer to be ready
 _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import AfterValidator, Field
 
-from torchrl_gpu.arguments import as_device, parameters_of
+from torchrl_gpu.arguments import Search, as_device, parameters_of
 from torchrl_gpu.environments import environment
 
 
@@ -25,7 +25,11 @@ def with_defaults(
     return {**defaults, **settings}
 
 
-NumEnvs = Annotated[int, Field(ge=1, description="number of environments simulated in parallel")]
+NumEnvs = Annotated[
+    int,
+    Search(high=4, log=True),
+    Field(ge=1, description="number of environments simulated in parallel"),
+]
 MaxEpisodeSteps = Annotated[
     int,
     Field(ge=1, description="maximum number of steps per episode; longer episodes are truncated"),

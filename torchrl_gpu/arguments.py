@@ -34,6 +34,25 @@ from torchrl_gpu.errors import ConfigurationError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Note = TypeVar("Note")
+
+
+@dataclass(frozen=True)
+class Search:
+    """Values of a setting that a search of settings tries; stands in an annotation beside `Field`.
+
+    Attributes:
+        low: lowest number to try.
+        high: highest number to try; without `low`, a multiple: from 1 / `high` to `high` times the
+            value of the command.
+        log: draw numbers evenly on a logarithmic scale.
+        choices: values to try, instead of a range.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    choices: tuple[Any, ...] = ()
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
@@ -207,7 +226,7 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     """
     described = _docstring_arguments(inspect.getdoc(component) or "")
     for name, hint in annotations_of(constructor_of(component)).items():
-        fields = _fields_of(hint)
+        fields = _notes_of(hint, FieldInfo)
         shared = next((each.description for each in fields if each.description), "")
         limits = next((words for each in fields if (words := _range(each))), "")
         text = "; ".join(words for words in (shared, described.get(name, "")) if words)
@@ -217,13 +236,24 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     return described
 
 
-def _fields_of(annotation: Any) -> list[FieldInfo]:
-    """Return the fields of an annotated type, the outermost first, and those of its options."""
+def searches_of(component: Callable[..., Any]) -> dict[str, Search]:
+    """Return what a search tries of each argument of a class or function that declares it."""
+    noted = {
+        name: _notes_of(hint, Search)
+        for name, hint in annotations_of(constructor_of(component)).items()
+    }
+    return {name: notes[0] for name, notes in noted.items() if notes}
+
+
+def _notes_of(annotation: Any, kind: type[Note]) -> list[Note]:
+    """Return the notes of a kind in an annotated type, outermost first, and in its options."""
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
-        return [f for f in reversed(metadata) if isinstance(f, FieldInfo)] + _fields_of(inner)
+        return [note for note in reversed(metadata) if isinstance(note, kind)] + _notes_of(
+            inner, kind
+        )
     if isinstance(annotation, types.UnionType) or get_origin(annotation) is Union:
-        return [field for option in get_args(annotation) for field in _fields_of(option)]
+        return [note for option in get_args(annotation) for note in _notes_of(option, kind)]
     return []
 
 

@@ -15,6 +15,7 @@ _IMPORTED = [
     *("trainers.run", "trainers.training.trainer", "trainers.evaluation.film"),
     *("torchrl_gpu.distributed", "torch.utils.tensorboard", "gymnasium.wrappers"),
     *("envs.fanuc.env", "envs.gym.env", "tests.helpers.agents", "tests.helpers.environments"),
+    "tests.helpers.frozen",
 ]
 CAN_FORK = "forkserver" in multiprocessing.get_all_start_methods()
 

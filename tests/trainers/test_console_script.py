@@ -21,6 +21,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["--help"], 0, "python -m trainers.run agent=AGENT env=ENV"),
         (["agent=sac", "env=nowhere"], 2, "unknown env nowhere; choose one of: "),
         (["doctor", "--help"], 0, "torchrl-gpu doctor [setting=value ...]"),
+        (["compare", "--help"], 0, "  torchrl-gpu compare runs/fanuc/sac "),
         (["replay", "--help"], 0, "Settings:\n    checkpoint: run folder or newest checkpoint"),
         (["import-sb3", "-h"], 0, "torchrl-gpu import-sb3 model.zip"),
         (["robot", "-h"], 0, "torchrl-gpu robot arm.urdf"),

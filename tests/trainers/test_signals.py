@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 ROOT = Path(__file__).parents[2]
 LONG = (
-    *("experiment=null", "device=cpu", "trainer.total_frames=100_000_000"),
+    *("experiment=null", "device=cpu", "compile=off", "trainer.total_frames=100_000_000"),
     *("trainer.log_interval=20", "agent.utd_ratio=0.1", "agent.batch_size=16"),
     *("trainer.random_frames=100", "trainer.replay_capacity=10_000"),
     "trainer.evaluation_interval=100_000_000",
@@ -318,7 +318,7 @@ def test_the_viewer_ends_with_the_training(number: int, start: Start) -> None:
     program = start(*GYM, *LONG, "viewer=web", "viewer_port=0")
     program.wait_for("no address", lambda: "watch it at http://localhost:" in program.output)
     viewer = max(psutil.Process(program.pid).children(), key=psutil.Process.create_time)
-    assert viewer.nice() == 19
+    assert viewer.nice() >= 10
     os.kill(program.pid, number)
     program.end()
 

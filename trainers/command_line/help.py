@@ -28,6 +28,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run checkpoint=runs/...            resume training
   python -m trainers.run ... viewer=web                 watch it live in the browser, also mode=demo
   python -m trainers.run ... resume=auto                resume the newest run of these settings
+  python -m trainers.run mode=tune agent=AGENT env=ENV  search settings; see tune.*
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
   torchrl-gpu compare runs/...                          runs with intervals: a table and a page

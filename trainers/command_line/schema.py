@@ -9,7 +9,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode, ProductMode
 
-Mode = Literal["train", "eval", "demo", "record", "export"]
+Mode = Literal["train", "eval", "demo", "record", "export", "tune"]
 
 # Marks a setting that is saved with a run, and restored from its checkpoints.
 _SAVED: Final = "saved"
@@ -22,7 +22,8 @@ class GeneralSettings(CheckedFields):
 
     Args:
         mode: train, eval to evaluate a policy, demo to film one, record to write its episodes as a
-            dataset, or export to write it as ONNX and torch.export files.
+            dataset, export to write it as ONNX and torch.export files, or tune to search settings
+            of agent, environment and trainer.
         device: compute device: auto, cuda, rocm, xpu, mps, directml or cpu, or one of several, as
             in cuda:1; auto picks the first one available.
         devices: devices that train together, one process each: a number, all, or indices as in
@@ -138,8 +139,12 @@ class GeneralSettings(CheckedFields):
 
     def of_machine(self) -> dict[str, Any]:
         """Return the settings for the machine, which are not saved with a run, by name."""
-        apart = {*self.saved(), *self.paths(), "mode", "resume", "trust"}
+        apart = {*self.saved(), *self.paths(), *self.of_viewer(), "mode", "resume", "trust"}
         return {name: value for name, value in vars(self).items() if name not in apart}
+
+    def of_viewer(self) -> dict[str, Any]:
+        """Return the settings of the viewer, which change nothing in a run, by name."""
+        return {name: value for name, value in vars(self).items() if name.startswith("viewer")}
 
     def saved(self) -> dict[str, Any]:
         """Return the settings that are saved with a run, by name."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -68,6 +69,8 @@ class Settings:
         evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
         demo: arguments of `trainers.evaluation.film.film`.
         record: arguments of `trainers.evaluation.record.record`.
+        tune: arguments of `trainers.tuning.options.Tuning`.
+        typed: settings as typed, values by dotted name.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.
         in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
@@ -90,6 +93,8 @@ class Settings:
     evaluation: dict[str, Any]
     demo: dict[str, Any]
     record: dict[str, Any]
+    tune: dict[str, Any]
+    typed: Mapping[str, Any]
     experiment: str | None
     config: dict[str, Any]
     in_place: bool
@@ -100,6 +105,7 @@ class Settings:
         general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
         preset = {"experiment": self.experiment}
         others = {"collectors": self.collectors.config({}), "demo": self.demo}
+        others["tune"] = self.tune
         others["record"] = {n: str(x) if isinstance(x, Path) else x for n, x in self.record.items()}
         return OmegaConf.to_yaml({**general, **preset, **self.config, **others})
 
@@ -219,12 +225,13 @@ def _check(
         **{group: read_component(group, plain[group]) for group in ("agent", "env")},
         "collectors": read_component("collectors", plain["collectors"], Collectors),
     }
-    is_training = general.mode == "train"
+    is_training = general.mode in ("train", "tune")
     collectors: Collectors = components["collectors"].build() if is_training else Collectors()
     remote = collectors.remote_cores
     components = resolve_sizes(components, automatic, device, bytes_limit, count, remote)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], found)
+    _check_tune(general.mode, typed)
     if components["trainer"].settings.get("overlap"):
         agent, env = components["agent"].target, components["env"]
         env_can = capabilities_of(env, device).can_overlap and not remote
@@ -247,7 +254,7 @@ def _check(
         trainer = components["trainer"].settings
         collectors.check(components["env"].settings.get("num_envs"), trainer, count)
         execution = _execution(general, device)
-    parts: dict[str, Any] = {**components, **sections}
+    parts: dict[str, Any] = {**components, **sections, "typed": typed}
     settings = Settings(
         general=general,
         device=device,
@@ -316,16 +323,29 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
     if not issubclass(agent, UntrainedAgent):
         if mode == "export":
             check_extra("mode=export", WRITES)
-        if mode != "train" and checkpoint is None:
+        if mode == "tune" and checkpoint is not None:
+            raise ConfigurationError(
+                f"mode=tune trains anew in each trial; leave out checkpoint={checkpoint}"
+            )
+        if mode not in ("train", "tune") and checkpoint is None:
             raise ConfigurationError(
                 f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
             )
-    elif mode in ("train", "export"):
+    elif mode in ("train", "tune", "export"):
         raise ConfigurationError(
             f"agent={name} does not learn; use mode=demo, mode=eval or mode=record"
         )
     elif checkpoint is not None:
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
+
+
+def _check_tune(mode: Mode, typed: Mapping[str, Any]) -> None:
+    """Refuse a search without its package, and settings of a search that is none."""
+    names = [name for name in typed if name == "tune" or name.startswith("tune.")]
+    if mode != "tune" and names:
+        raise ConfigurationError(f"{names[0]}: only mode=tune searches; leave it out")
+    if mode == "tune" and find_spec("optuna") is None:
+        raise ConfigurationError('mode=tune: optuna not installed; pip install "torchrl-gpu[tune]"')
 
 
 def of_checkpoint(

@@ -14,7 +14,7 @@ from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.commands import asks_for_help, read_arguments
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
-from trainers.comparing.groups import grouped, improvements
+from trainers.comparing.groups import grouped, improvements, over_environments
 from trainers.comparing.page import page
 from trainers.comparing.results import IMPROVEMENT, Results, improvement_row
 from trainers.comparing.runs import read_runs
@@ -103,8 +103,11 @@ def write_page(
             f"{paths[0]}: a report is on one run, and there are {len(runs)}; name one of them, or "
             "write torchrl-gpu compare"
         )
-    found = [Results.of(e, g, success, mean_return) for e, g in grouped(runs).items()]
-    envs = ", ".join(each.env for each in found)
+    groups = grouped(runs)
+    found = [Results.of(e, g, success, mean_return) for e, g in groups.items()]
+    if overall := over_environments(groups):
+        found.append(Results("all environments", overall, None))
+    envs = ", ".join(groups)
     title = f"{runs[0].agent} in {envs}" if len(runs) == 1 else f"{len(runs)} runs in {envs}"
     with nullcontext(output) if output else new_file(Path(f"{name}.html")) as file:
         write_text(file, page(title, found, file))
@@ -127,7 +130,7 @@ def _text(results: Results) -> str:
     parts = [table([results.env, *header], named)]
     if pairs := improvements(groups):
         parts.append(table(IMPROVEMENT, list(map(improvement_row, pairs))))
-    if common := results.settings[0]:
+    if not results.is_overall and (common := results.settings[0]):
         header = ["setting", *(group.name for group in groups)]
         parts.append(table(header, [[n, *values] for n, values in common], left=len(header)))
     return "\n\n".join(parts)

@@ -36,6 +36,7 @@ class Curve:
         high: upper bounds of the band.
         color: number of the color, from 0.
         faint: whether the line stands behind others, as one of the runs of a mean.
+        dots: whether to draw a dot for each value, instead of a line.
     """
 
     label: str
@@ -45,6 +46,7 @@ class Curve:
     high: Values = ()
     color: int = 0
     faint: bool = False
+    dots: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def draw_curves(
     *,
     y_format: Callable[[float], str] | None = None,
     x_format: Callable[[float], str] | None = None,
+    x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     levels: Sequence[float] = (),
 ) -> str:
@@ -86,6 +89,7 @@ def draw_curves(
         x_label: what the horizontal axis shows.
         y_format: text of a tick of the vertical axis; `short` without.
         x_format: text of a tick of the horizontal axis; `short` without.
+        x_range: leftmost and rightmost position; None for 0 and those of the curves.
         y_range: lowest and highest value to show; None for those of the curves.
         levels: values at which a dotted line crosses the picture.
     """
@@ -93,7 +97,7 @@ def draw_curves(
     xs = _finite(*(curve.x for curve in curves))
     ys = _finite(*(part for curve in curves for part in (curve.y, curve.low, curve.high)))
     low, high = y_range or _padded(ys)
-    x_low, x_high = min(0.0, *xs, 0.0), max(0.0, *xs, 0.0) or 1.0
+    x_low, x_high = x_range or (min(0.0, *xs, 0.0), max(0.0, *xs, 0.0) or 1.0)
     x_scale = _scale(x_low, x_high, _LEFT, _WIDTH - _RIGHT)
     y_scale = _scale(low, high, _HEIGHT - _BOTTOM, _TOP)
     shapes = []
@@ -113,6 +117,9 @@ def draw_curves(
             band = _band(curve, x_scale, y_scale)
             shapes.append(f'<path class="band" style="fill:{_color(curve.color)}" d="{band}"/>')
     for curve in curves:
+        if curve.dots:
+            shapes.append(_dots(curve, x_scale, y_scale))
+            continue
         line = _line(curve.x, curve.y, x_scale, y_scale)
         dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
         name = "line faint" if curve.faint else "line"
@@ -258,6 +265,13 @@ def _line(x: Values, y: Values, x_scale: _Scale, y_scale: _Scale) -> str:
     # A line of no length, h0, makes a dot of a single point.
     texts = ((on, f"{left:.1f} {top:.1f}") for on, left, top in points)
     return "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
+
+
+def _dots(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
+    points = zip(x_scale(np.asarray(curve.x)), y_scale(np.asarray(curve.y)), strict=True)
+    style = f'class="dot" style="fill:{_color(curve.color)}"'
+    circles = "".join(f'<circle {style} cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in points)
+    return f"<g>{circles}<title>{escape(curve.label)}</title></g>"
 
 
 def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -45,7 +45,7 @@ class Improvement(NamedTuple):
 
 @dataclass(frozen=True)
 class Group:
-    """Runs with equal settings but the seed.
+    """Runs with equal settings but the seed, or runs of one agent in several environments.
 
     Attributes:
         name: agent, and the settings by which it differs from others of the same agent.
@@ -63,16 +63,23 @@ class Group:
         return np.array([run.score for run in self.runs])
 
     @property
+    def strata(self) -> list[Scores]:
+        """Scores of the runs in each environment, each `[N]`."""
+        envs = dict.fromkeys(run.env for run in self.runs)
+        return [np.array([run.score for run in self.runs if run.env == env]) for env in envs]
+
+    @property
     def interquartile_mean(self) -> float:
         """Interquartile mean of the scores."""
         return float(interquartile_mean(self.scores))
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the interquartile mean; NaN for a single run."""
-        if len(self.runs) == 1:
+        """95 % bootstrap interval of the interquartile mean; NaN for single runs."""
+        strata = self.strata
+        if max(map(len, strata)) == 1:
             return np.nan, np.nan
-        low, high = bootstrap_interval([self.scores])
+        low, high = bootstrap_interval(strata)
         return float(low), float(high)
 
     @property
@@ -124,7 +131,25 @@ def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
     for run in runs:
         key = tuple((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
         found.setdefault(run.env, {}).setdefault(key, []).append(run)
-    return {env: _named(list(groups.values())) for env, groups in sorted(found.items())}
+    return {env: _named(_ranked(groups.values())) for env, groups in sorted(found.items())}
+
+
+def over_environments(found: Mapping[str, Sequence[Group]]) -> list[Group]:
+    """Return a group for each agent, with its runs in all environments, the best one first.
+
+    There is none unless there are several environments, which all report success rates, so that
+    their scores have one scale, and in which the same agents have one group each.
+    """
+    agents = [sorted(group.runs[0].agent for group in groups) for groups in found.values()]
+    groups = [group for each in found.values() for group in each]
+    has_all = all(each == agents[0] == sorted({*each}) for each in agents)
+    is_rate = all(run.measure == "success" for group in groups for run in group.runs)
+    if len(found) < 2 or not has_all or not is_rate:
+        return []
+    runs: dict[str, list[Run]] = {}
+    for group in groups:
+        runs.setdefault(group.runs[0].agent, []).extend(group.runs)
+    return _ranked(runs.values())
 
 
 def differences(groups: Sequence[Group]) -> list[str]:
@@ -141,7 +166,7 @@ def improvements(groups: Sequence[Group]) -> list[Improvement]:
     """Return the comparison of every pair of groups, or of each with the best of more than five."""
     better = groups if len(groups) <= 5 else groups[:1]
     return [
-        Improvement(one, two, *probability_of_improvement([one.scores], [two.scores]))
+        Improvement(one, two, *probability_of_improvement(one.strata, two.strata))
         for position, one in enumerate(better)
         for two in groups[position + 1 :]
     ]
@@ -152,11 +177,15 @@ def _distinguishes(name: str) -> bool:
     return name not in _OF_A_RUN and not name.startswith("versions.")
 
 
-def _named(found: Sequence[Sequence[Run]]) -> list[Group]:
-    """Return the groups with their names, the best one first."""
+def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
+    """Return groups with the names of their agents, the best one first."""
     groups = [Group(runs[0].agent, 0, runs) for runs in found]
     groups.sort(key=lambda group: -group.interquartile_mean)
-    groups = [replace(group, number=number) for number, group in enumerate(groups)]
+    return [replace(group, number=number) for number, group in enumerate(groups)]
+
+
+def _named(groups: Sequence[Group]) -> list[Group]:
+    """Return groups with names that tell those of one agent apart."""
     names = [_name(group, groups) for group in groups]
     return [
         replace(group, name=name if names.count(name) == 1 else f"{name} (#{group.number + 1})")
@@ -177,8 +206,3 @@ def _last(name: str, names: Sequence[str]) -> str:
     """Return the last part of a setting's name where no other one has the same."""
     last = name.rpartition(".")[2]
     return last if sum(each.rpartition(".")[2] == last for each in names) == 1 else name
-
-
-def level_of(groups: Sequence[Group], success: float, mean_return: float | None) -> float | None:
-    """Return the score that counts as a success in an environment; None if there is none."""
-    return success if groups[0].runs[0].measure == "success" else mean_return

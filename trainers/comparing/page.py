@@ -54,6 +54,9 @@ def page(title: str, results: Sequence[Results], output: Path) -> str:
     is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
     parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']
     for each in results:
+        if each.is_overall:
+            parts += [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
+            continue
         films, room = _films(each, output, room)
         begin = _facts(each) if is_one else [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
         parts += [*begin, films, *_details(each, is_one)]
@@ -90,7 +93,8 @@ def _scores(results: Results) -> Iterator[str]:
     header, rows = results.table()
     names = [swatch(group.number) + escape(group.name) for group in groups]
     yield html_table(["", *header], [[n, *r] for n, r in zip(names, rows, strict=True)])
-    pictures = [_learning(results, axis) for axis in ("frames", "seconds")]
+    axes: Sequence[Axis] = () if results.is_overall else ("frames", "seconds")
+    pictures = [_learning(results, axis) for axis in axes]
     if max(len(group.runs) for group in groups) > 1 or len(groups) > 1:
         intervals = [
             Interval(g.name, g.interquartile_mean, *g.interval, list(g.scores), g.number)
@@ -102,6 +106,8 @@ def _scores(results: Results) -> Iterator[str]:
     if len(groups) > 1:
         pictures.append(_improvement(groups))
     yield panels(pictures, "large")
+    if results.is_overall:
+        return
     header = ["setting", *(group.name for group in groups)]
     common, others = ([(escape(n), *map(escape, v)) for n, v in p] for p in results.settings)
     if common:
@@ -117,20 +123,14 @@ def _learning(results: Results, axis: Axis) -> str:
     runs = [run for group in results.groups for run in group.runs]
     unit, label = (1.0, "frames") if axis == "frames" else _unit_of_time(runs)
     for group in results.groups:
-        if len(group.runs) > 1:
-            curves += [
-                Curve(
-                    _label(r),
-                    r.curve[axis] / unit,
-                    r.curve["score"],
-                    color=group.number,
-                    faint=True,
-                )
-                for r in group.runs
-            ]
         x, mean, low, high = group.curve(axis)
         curve = Curve(group.name, x / unit, mean, color=group.number)
-        curves.append(replace(curve, low=low, high=high) if len(group.runs) > 1 else curve)
+        if len(group.runs) > 1:
+            curve = replace(curve, low=low, high=high)
+            for run in group.runs:
+                x, score = run.curve[axis] / unit, run.curve["score"]
+                curves.append(Curve(_label(run), x, score, color=group.number, faint=True))
+        curves.append(curve)
     return draw_curves(
         curves,
         f"{results.measure} in evaluations",
@@ -144,12 +144,8 @@ def _learning(results: Results, axis: Axis) -> str:
 def _unit_of_time(runs: Sequence[Run]) -> tuple[float, str]:
     """Return the seconds of a unit that suits the longest of some runs, and its name."""
     longest = max(run.curve["seconds"][-1] for run in runs)
-    units = (
-        (2 * 86400.0, 86400.0, "days"),
-        (2 * 3600.0, 3600.0, "hours"),
-        (180.0, 60.0, "minutes"),
-    )
-    return next(((unit, name) for least, unit, name in units if longest > least), (1.0, "seconds"))
+    units = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
+    return next(((unit, name) for unit, name in units if longest > 3 * unit), (1.0, "seconds"))
 
 
 def _improvement(groups: Sequence[Group]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from torchrl_gpu.tables import human_time
 from trainers.comparing.drawing import percent, short
-from trainers.comparing.groups import Group, Improvement, differences, level_of
+from trainers.comparing.groups import Group, Improvement, differences
 from trainers.comparing.runs import Axis
 
 Values = tuple[str, list[str]]  # name of a setting, and its value in each group
@@ -19,7 +19,7 @@ Values = tuple[str, list[str]]  # name of a setting, and its value in each group
 
 @dataclass(frozen=True)
 class Results:
-    """Groups of runs in one environment, and the score that counts as a success there.
+    """Groups of runs in one environment, or over several, and the score that is a success.
 
     Attributes:
         env: name of the environment.
@@ -36,7 +36,8 @@ class Results:
         cls, env: str, groups: Sequence[Group], success: float, mean_return: float | None
     ) -> Results:
         """Return results whose level fits the scores: success rates, or returns without them."""
-        return cls(env, groups, level_of(groups, success, mean_return))
+        is_rate = groups[0].runs[0].measure == "success"
+        return cls(env, groups, success if is_rate else mean_return)
 
     @property
     def is_success(self) -> bool:
@@ -47,6 +48,11 @@ class Results:
     def measure(self) -> str:
         """Name of the scores."""
         return "success" if self.is_success else "mean return"
+
+    @property
+    def is_overall(self) -> bool:
+        """Whether the groups have runs in several environments."""
+        return len({run.env for group in self.groups for run in group.runs}) > 1
 
     def score(self, value: float) -> str:
         """Return a score as text."""

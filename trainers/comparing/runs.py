@@ -159,11 +159,14 @@ def read_run(folder: Path) -> Run:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Yield the run folders at and below a path; a run folder holds no others."""
+    """Yield the run folders at and below a path; a run holds no others, and trials are no runs."""
     for folder, below, files in os.walk(path):
+        below[:] = [name for name in below if not name.startswith(".")]
         if "config.yaml" in files:
             below.clear()
             yield Path(folder)
+        elif "study.db" in files:  # of mode=tune
+            below.clear()
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ SECTIONS = {
     "evaluation": "trainers.evaluation.evaluation.Evaluator",
     "demo": "trainers.evaluation.film.film",
     "record": "trainers.evaluation.record.record",
+    "tune": "trainers.tuning.options.Tuning",
 }
 
 # Arguments that the program itself passes; settings must not contain them.
@@ -27,6 +28,7 @@ PROVIDED = {
     "evaluation": ("env", "limit"),
     "demo": ("env", "policy", "device", "seed", "folder"),
     "record": ("env", "policy", "device", "seed", "folder", "progress"),
+    "tune": (),
 }
 
 AUTO = "auto"

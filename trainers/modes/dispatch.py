@@ -1,5 +1,7 @@
 """Call of a mode of the program."""
 
+from pkgutil import resolve_name
+
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -16,7 +18,7 @@ _MODES = {"eval": evaluate, "demo": show_policy, "record": record_policy, "expor
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
-    """Train, evaluate, film, record or export with checked settings: see `trainers.run.run`.
+    """Train, evaluate, film, record, export or tune with checked settings: see `trainers.run.run`.
 
     Args:
         settings: settings of this process.
@@ -30,4 +32,7 @@ def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutco
     ):
         if settings.general.mode == "train":
             return train(settings, processes)
+        if settings.general.mode == "tune":  # imports Optuna, which may be missing
+            outcome: RunOutcome = resolve_name("trainers.modes.tune:tune")(settings)
+            return outcome
         return _MODES[settings.general.mode](settings)

@@ -51,11 +51,14 @@ def command_of(settings: Settings, *arguments: str) -> str:
     Only a training has several devices, and collectors; other commands are without a viewer.
     """
     trains = not any(argument.startswith("mode=") for argument in arguments)
-    defaults = GeneralSettings().of_machine()
+    given, default = settings.general, GeneralSettings()
+    values, defaults = given.of_machine(), default.of_machine()
+    if trains:
+        values, defaults = values | given.of_viewer(), defaults | default.of_viewer()
     kept = [
         f"{name}={AS_TYPED.get(str(value), value)}"
-        for name, value in settings.general.of_machine().items()
-        if value != defaults[name] and (trains or not name.startswith(("devices", "viewer")))
+        for name, value in values.items()
+        if value != defaults[name] and (trains or name != "devices")
     ]
     kept += _collectors_as_typed(settings.collectors) if trains else []
     script = "torchrl-gpu"

@@ -5,7 +5,7 @@ import logging
 import shlex
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -21,18 +21,19 @@ from torchrl_gpu.checkpoints.files import discard, write_text
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ProcessLostError
-from torchrl_gpu.processes import Processes
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.tables import human_time
 from trainers.command_line.settings import Settings
 from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
-from trainers.modes.view import viewer_beside
+from trainers.modes.viewer_process import viewer_beside
 from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
 from trainers.signals import Interruption, stops
+from trainers.training.callbacks import Callback
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
 
@@ -83,7 +84,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         closing(training_env(settings, processes)) as env,
         viewer_beside(settings, env, folder) if processes.is_writer else nullcontext(),
         closing(evaluator_of(settings)) as evaluator,
-        closing(_build_trainer(settings, env, evaluator, folder, processes)) as trainer,
+        closing(build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
@@ -186,8 +187,13 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
     )
 
 
-def _build_trainer(
-    settings: Settings, env: EnvBase, evaluator: Evaluator, folder: Path, processes: Processes
+def build_trainer(
+    settings: Settings,
+    env: EnvBase,
+    evaluator: Evaluator,
+    folder: Path,
+    processes: Processes = ONE_PROCESS,
+    callbacks: Sequence[Callback] = (),
 ) -> TorchRLTrainer:
     """Build agent and trainer; load the checkpoint to resume."""
     agent = agent_of(settings, env)
@@ -201,6 +207,7 @@ def _build_trainer(
         config=settings.config,
         execution=settings.execution,
         seed=settings.general.seed,
+        callbacks=callbacks,
     )
     if settings.checkpoint is not None:
         trainer.load(settings.checkpoint, settings.state)

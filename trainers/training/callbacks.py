@@ -1,4 +1,4 @@
-"""Callbacks of a training: your own code after each row of metrics, evaluation and checkpoint."""
+"""Callbacks of a training: your own code after steps, rows of metrics, evaluations, checkpoints."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ class Callback:
     All of them run between two steps, with the training up to date: `trainer.frames`, `.agent`,
     `.env`. `trainer.stop_requested = True` ends the training before the next step.
     """
+
+    def on_step(self, trainer: TorchRLTrainer) -> None:
+        """Run after each batched step, so it has to be cheap.
+
+        Args:
+            trainer: the trainer; `trainer.evaluation_requested = True` asks for an evaluation after
+                the next step, beside those at its interval.
+        """
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
         """Run after a row of metrics of the training is logged.

@@ -108,7 +108,7 @@ class TorchRLTrainer(CheckedFields):
             are not finite always end the training.
         loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and
             `trackio`.
-        callbacks: callbacks of logging, evaluation and saving, called in this order.
+        callbacks: callbacks of steps, logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
             waits for the device at both ends of every part, which makes the training slower.
@@ -120,6 +120,8 @@ class TorchRLTrainer(CheckedFields):
         frames: environment steps so far, of all processes of the agent.
         updates: gradient steps so far.
         stop_requested: set it to end the training after the current step.
+        evaluation_requested: set it, in all processes, to evaluate after the next step as well.
+        evaluation_seconds: seconds of the evaluations since the training began or was resumed.
         watchdog: reports a simulator that does not answer.
         simulating: marks of the steps and resets of its environments.
         system: utilisation and memory of host and device.
@@ -225,6 +227,8 @@ class TorchRLTrainer(CheckedFields):
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
+        self.evaluation_requested = False
+        self.evaluation_seconds = 0.0
         self.watchdog = Watchdog(self.checkpoints, self.simulating)
         self.evaluations: dict[int, Evaluation] = {}
         self.system = SystemUsage(agent.device)
@@ -299,6 +303,8 @@ class TorchRLTrainer(CheckedFields):
             if self._evaluates():
                 self._evaluate(display)
             display.update(self.frames)
+            for callback in self.callbacks:
+                callback.on_step(self)
         if not self.processes.any(self.stop_requested) and self.frames not in self.evaluations:
             self._evaluate(display)
         self._save_if_changed()
@@ -495,12 +501,14 @@ class TorchRLTrainer(CheckedFields):
 
     def _evaluates(self) -> bool:
         """Return whether an evaluation follows the last step."""
-        return self.evaluation_env is not None and self._passed(self.evaluation_interval)
+        is_due = self.evaluation_requested or self._passed(self.evaluation_interval)
+        return self.evaluation_env is not None and is_due
 
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
         intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
-        return self.frames >= self.total_frames or any(map(self._passed, intervals))
+        is_last = self.frames >= self.total_frames
+        return is_last or self.evaluation_requested or any(map(self._passed, intervals))
 
     def begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
@@ -565,8 +573,10 @@ class TorchRLTrainer(CheckedFields):
 
     def _evaluate(self, display: ProgressDisplay) -> None:
         """Evaluate between two checkpoints: without the evaluation and with it."""
+        self.evaluation_requested = False
         if self.evaluation_env is None:
             return
+        started = time.perf_counter()
         self._save_if_changed()
         episodes = self.evaluation_episodes
 
@@ -588,6 +598,7 @@ class TorchRLTrainer(CheckedFields):
             self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
         if self.processes.is_writer:
             display.message(f"{self.frames:,} frames: {evaluation}")
+        self.evaluation_seconds += time.perf_counter() - started
         for callback in self.callbacks:
             callback.on_evaluation(self, evaluation)
 

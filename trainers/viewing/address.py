@@ -1,5 +1,6 @@
 """The address of the viewer, and what it needs before anything is built."""
 
+import os
 import socket
 from importlib.util import find_spec
 
@@ -35,7 +36,8 @@ def free_port(host: str, port: int) -> int:
         raise ConfigurationError(f"viewer_host={host}: {error.strerror}") from None
     family, kind, protocol, _, address = min(found)  # IPv4 first
     with socket.socket(family, kind, protocol) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as asyncio does
+        if os.name == "posix":  # as asyncio does
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(address)
         except OSError as error:

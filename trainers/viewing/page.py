@@ -5,6 +5,8 @@ import importlib
 import io
 import logging
 import socket
+import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ from trainers.viewing.curves import Curve
 _ANY_INTERFACE: Final = ("0.0.0.0", "::")
 _BACKGROUND: Final = (24, 26, 30)
 _PANEL_WIDTH: Final = 400  # px
-_PLOT_ASPECT: Final = 2.1
+_PLOT_ASPECT: Final = 2.7
 _COLORS: Final = (
     *("#4dabf7", "#ff922b", "#69db7c", "#f783ac", "#ffd43b", "#b197fc"),
     *("#63e6be", "#ff8787", "#ced4da"),
@@ -40,10 +42,13 @@ class Page:
     def __init__(self, host: str, port: int, title: str) -> None:
         viser: Any = importlib.import_module("viser")  # an optional package
         logging.getLogger("websockets").setLevel(logging.WARNING)
+        # A browser may leave at any time.
+        warnings.filterwarnings("ignore", "Queued a .* on a closed connection")
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
             self._server = viser.ViserServer(host, port, label=title, verbose=False)
         name = socket.gethostname() if host in _ANY_INTERFACE else host
         self.address = f"http://{name}:{self._server.get_port()}"
+        self._lock = threading.Lock()
         self._picture: Picture | None = None
         # What each browser shows: number of the picture, and aspect ratio.
         self._shown: dict[int, tuple[int, float]] = {}
@@ -54,6 +59,8 @@ class Page:
         gui.main_panel.set_width(_PANEL_WIDTH)
         self._text = gui.add_markdown("")
         self._plots: dict[str, Any] = {}
+        # At once, in a thread that does not give way as that of the viewer does.
+        self._server.on_client_connect(lambda _: self.refresh())
 
     def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
         """Add what can be chosen, once there is something to play.
@@ -115,23 +122,25 @@ class Page:
 
     def show(self, picture: Picture) -> None:
         """Show a picture `[H, W, 3]` as large as the window allows."""
-        self._picture = picture
-        self._number += 1
+        with self._lock:
+            self._picture = picture
+            self._number += 1
         self.refresh()
 
     def refresh(self) -> None:
         """Show the picture in windows that have just been opened or have another size."""
-        if self._picture is None:
-            return
-        clients = self._server.get_clients()
-        self._shown = {number: shown for number, shown in self._shown.items() if number in clients}
-        for number, client in clients.items():
-            wanted = self._number, client.camera.aspect
-            if self._shown.get(number) != wanted:
-                self._shown[number] = wanted
-                client.scene.set_background_image(
-                    _fitted(self._picture, wanted[1]), format="jpeg", jpeg_quality=_QUALITY
-                )
+        with self._lock:
+            if self._picture is None:
+                return
+            clients = self._server.get_clients()
+            self._shown = {n: shown for n, shown in self._shown.items() if n in clients}
+            for number, client in clients.items():
+                wanted = self._number, client.camera.aspect
+                if self._shown.get(number) != wanted:
+                    self._shown[number] = wanted
+                    client.scene.set_background_image(
+                        _fitted(self._picture, wanted[1]), format="jpeg", jpeg_quality=_QUALITY
+                    )
 
     def plot(self, title: str, curves: Mapping[str, Curve]) -> None:
         """Draw curves in the plot of this title, which is added if it is new.

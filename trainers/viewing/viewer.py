@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers.viewing.checkpoints import NEWEST, WatchedCheckpoints, name_of_checkpoint
+from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints, name_of_checkpoint
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
 from trainers.viewing.player import Player
@@ -105,6 +105,7 @@ class Viewer:
             player.count_anew()
         player.begin()
         page.show(player.picture())
+        page.say(self._text())
         self._told = 0.0
 
     def _look(self, now: float) -> None:
@@ -126,8 +127,8 @@ class Viewer:
         """Return what plays, and how well."""
         player = self._player
         if self._playing is not None:
-            newest = " (newest)" if self._choice == NEWEST else ""
-            policy = f"{name_of_checkpoint(self._playing)}{newest}"
+            follows = f" ({self._choice})" if self._choice in (NEWEST, BEST) else ""
+            policy = f"{name_of_checkpoint(self._playing)}{follows}"
         elif self._choice == NEWEST:
             policy = "untrained policy; the run has no checkpoint yet"
         else:

@@ -2,6 +2,7 @@ import json
 import math
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -311,7 +312,7 @@ def test_a_run_killed_while_writing_loses_no_checkpoint(tmp_path: Path) -> None:
     folder.save(100, {"frames": 100})
 
     def die_while_writing() -> None:
-        os.fsync = lambda descriptor: os._exit(9)
+        mock.patch.object(os, "fsync", side_effect=lambda _: os._exit(9)).start()
         folder.save(200, {"a": torch.zeros(1000)})
 
     killed = forked(die_while_writing)

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -220,7 +221,7 @@ def test_tensors_of_a_device_load_on_the_host(path: Path) -> None:
 def test_saving_copies_no_large_tensor_as_a_whole(path: Path) -> None:
 
     def more_memory() -> int:
-        os.fsync = lambda descriptor: None
+        mock.patch.object(os, "fsync").start()
         state = {"replay": torch.ones(200_000_000, dtype=torch.uint8)}
         before = peak_memory()
         save_state(path, state)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from threading import Event, Thread
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -72,7 +73,7 @@ def shared(rank: int, count: int, limit: int | None, own: list[int] | None = Non
     def share() -> list[Any]:
         if own is not None:
             os.sched_setaffinity(0, own)
-        host.core_limit = lambda: limit
+        mock.patch.object(host, "core_limit", return_value=limit).start()
         end = Event()
         thread = Thread(target=end.wait)
         thread.start()

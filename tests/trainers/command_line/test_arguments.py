@@ -97,7 +97,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
         (
             [*BASE, "mode=fly"],
-            "mode=fly: input should be 'train', 'eval', 'demo', 'record' or 'export'",
+            "mode=fly: input should be 'train', 'eval', 'demo', 'record', 'export' or 'tune'",
         ),
         ([*BASE, "seed=-1"], "seed=-1: input should be greater than or equal to 0"),
         ([*BASE, "device=quantum"], "quantum"),

@@ -15,7 +15,13 @@ from PIL import Image
 from tests.helpers.browser import find_browser, open_page
 from tests.helpers.program import call, environments_built_once
 from trainers.comparing.command import write_page
-from trainers.comparing.groups import Group, differences, grouped, improvements
+from trainers.comparing.groups import (
+    Group,
+    differences,
+    grouped,
+    improvements,
+    over_environments,
+)
 from trainers.comparing.results import Results
 from trainers.comparing.runs import Run, read_run, read_runs
 
@@ -122,6 +128,33 @@ def test_curve_and_interval_of_known_scores() -> None:
     assert row["frames to 50 %"] == "200 (2 of 3)"
     assert row["time"] == "20 s (2 of 3)"
     assert "device" not in row
+
+
+def made(env: str, agent: str, seed: int, score: float, measure: str = "success") -> Run:
+    """Return a run with one evaluation."""
+    metrics = {"frames": [100.0], "seconds": [10.0], f"evaluation/{measure}": [score]}
+    columns = {name: np.array(column) for name, column in metrics.items()}
+    settings = {"seed": str(seed), "agent._target_": agent}
+    return Run(Path(f"{env}/{agent}/{seed}"), settings, env, agent, columns, {})
+
+
+def test_agents_are_compared_over_environments_with_success_rates() -> None:
+    scores = {"sac": ([0.5, 0.6], [0.9, 1.0]), "ppo": ([0.7, 0.55], [0.2, 0.1])}
+    runs = [
+        made(env, agent, seed, score)
+        for agent, rows in scores.items()
+        for env, row in zip(("reach", "lift"), rows, strict=True)
+        for seed, score in enumerate(row)
+    ]
+    sac, ppo = over_environments(grouped(runs))
+    assert (sac.name, len(sac.runs)) == ("sac", 4)
+    assert sac.interquartile_mean == pytest.approx(0.75)  # of 0.5 0.6 0.9 1.0
+    low, high = sac.interval
+    assert 0.7 <= low < high <= 0.8  # 0.5 is never drawn in place of 0.9
+    (pair,) = improvements([sac, ppo])
+    assert pair.probability == pytest.approx((0.25 + 1) / 2)
+    assert not over_environments(grouped(runs[:6]))  # ppo lacks an environment
+    assert not over_environments(grouped([*runs, made("pole", "sac", 0, 500, "return")]))
 
 
 class Page(HTMLParser):

@@ -243,7 +243,8 @@ def test_resuming_reads_the_replay_without_a_second_copy(tmp_path: Path) -> None
         assert newest is not None
         before = peak_memory()
         trainer.load(newest)
-        assert len(trainer.experience.replay) > 2_000
+        experience: Any = trainer.experience
+        assert len(experience.replay) > 2_000
         return peak_memory() - before
 
     # The replay of 99 MiB, and a piece of 32 MiB.

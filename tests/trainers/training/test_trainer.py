@@ -22,6 +22,7 @@ from torchrl_gpu.execution.options import PrecisionName
 from torchrl_gpu.execution.precision import precisions_of
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.evaluation.evaluation import evaluate
+from trainers.training.callbacks import Callback
 from trainers.training.trainer import TorchRLTrainer
 
 pytestmark = pytest.mark.directml
@@ -88,6 +89,35 @@ def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
         "frames_000000000480.safetensors",
         "frames_000000000960.safetensors",
     ]
+
+
+class EvaluatesEarly(Callback):
+    """Asks for an evaluation after the tenth step, and notes the frames of all steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_step(self, trainer: TorchRLTrainer) -> None:
+        self.steps.append(trainer.frames)
+        trainer.evaluation_requested = len(self.steps) == 10
+
+
+@pytest.mark.parametrize("overlap", [None, False])
+def test_a_callback_asks_for_an_evaluation_and_training_stays_the_same(
+    tmp_path: Path, overlap: bool | None
+) -> None:
+    callback = EvaluatesEarly()
+    asked = make_trainer(tmp_path / "asked", callbacks=[callback], overlap=overlap)
+    plain = make_trainer(tmp_path / "plain", overlap=overlap)
+    for trainer in (asked, plain):
+        torch.manual_seed(0)
+        trainer.train()
+        trainer.close()
+    step = asked.frames_per_step
+    assert callback.steps == list(range(step, 960 + step, step))
+    assert list(asked.evaluations) == [11 * step, *plain.evaluations]
+    assert asked.updates == plain.updates
+    assert 0.0 < asked.evaluation_seconds < time.perf_counter() - asked.started
 
 
 def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(

@@ -1,0 +1,29 @@
+"""The benchmark of searches."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import tune
+
+TINY = (
+    *("agent=dqn", "env=gym", "env.name=CartPole-v1", "trainer.random_frames=64"),
+    *("trainer.total_frames=256", "trainer.evaluation_episodes=2", "evaluation.episodes=2"),
+    *("tune.names=[agent.learning_rate]", "tune.success=5", "tune.episodes=2"),
+)
+
+
+def test_a_search_is_judged_beside_the_preset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(tune.TASKS, "cartpole", (TINY, 1.0))
+    runs = tmp_path / "runs"
+    assert tune.search(task="cartpole", trials=1, minutes=0.5, fresh_seeds=1, runs=runs) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "cartpole, CartPole-v1/dqn" in "\n".join(lines)
+    figures = json.loads(lines[-1])["cartpole"]
+    assert figures["reached"] == {"best": [True], "CartPole-v1/dqn": [True]}
+    assert figures["ratios"]["mean seconds"] == pytest.approx(
+        figures["best"][0] / figures["CartPole-v1/dqn"][0], rel=0.5
+    )

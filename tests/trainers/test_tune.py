@@ -1,0 +1,266 @@
+"""`mode=tune`: trials, a study that goes on, the preset of the best settings and its judgement."""
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensordict import TensorDictBase
+
+from tests.helpers.files import one_line
+from tests.helpers.program import call
+from torchrl_gpu.devices.seeding import stream_seed
+from torchrl_gpu.errors import ConfigurationError
+from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.modes.outcome import RunOutcome
+from trainers.run import run, settings_of
+from trainers.training.trainer import TorchRLTrainer
+
+REPOSITORY = Path(__file__).parents[2]
+
+# The mean return 5 is reached at the first evaluation.
+COMMAND = (
+    *("mode=tune", "agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"),
+    *("experiment=null", "trainer.random_frames=64", "trainer.total_frames=512"),
+    *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "tune.objective=frames"),
+    *("tune.success=5", "tune.names=[agent.learning_rate,agent.batch_size]", "tune.trials=4"),
+    *("tune.fresh_seeds=1", "tune.trial_seconds=60", "tune.episodes=2"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunOutcome, list[int]]:
+    """Return the outcome of a search, and the seeds of its evaluations in their order."""
+    seeds: list[int] = []
+    evaluate = Evaluator.evaluate
+
+    def noting(evaluator: Evaluator, *arguments: Any, **options: Any) -> Evaluation:
+        seeds.append(options["seed"])
+        return evaluate(evaluator, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Evaluator, "evaluate", noting)
+        outcome = run(*COMMAND, f"runs={tmp_path_factory.mktemp('tuned')}")
+    return outcome, seeds
+
+
+def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    return sqlite3.connect(folder / "study.db").execute(query).fetchall()
+
+
+def states(folder: Path) -> list[str]:
+    return [state for (state,) in rows(folder, "SELECT state FROM trials ORDER BY number")]
+
+
+def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int]]) -> None:
+    outcome, _ = tuned
+    assert states(outcome.folder) == 4 * ["COMPLETE"]
+    (command,) = re.findall(r"train it +python -m trainers.run (.*)", outcome.report)
+    arguments = [argument.strip("'") for argument in command.split()]
+    settings = settings_of(*arguments)
+    assert settings.env.settings["name"] == "CartPole-v1"
+    assert settings.trainer.settings["random_frames"] == 64
+    best = dict(re.findall(r"agent\.(\w+)=(\S+)", outcome.report))
+    assert settings.agent.settings["learning_rate"] == float(best["learning_rate"])
+    assert settings.agent.settings["batch_size"] == int(best["batch_size"])
+    trained = run(*arguments, "device=cpu", "evaluation.episodes=2", f"runs={outcome.folder}")
+    assert trained.evaluation.episodes == 2
+
+
+def test_trials_are_measured_by_the_episodes_of_selection_alone(
+    tuned: tuple[RunOutcome, list[int]],
+) -> None:
+    _, seeds = tuned
+    fresh = 1_000_000
+    assert seeds[:4] == [stream_seed(number, "selection") for number in range(4)]
+    one_run = [stream_seed(fresh, "selection"), stream_seed(fresh, "evaluation")]
+    assert seeds[4:] == 2 * one_run, "best, preset"
+
+
+def test_the_best_settings_and_the_preset_are_judged_by_fresh_seeds(
+    tuned: tuple[RunOutcome, list[int]],
+) -> None:
+    outcome, _ = tuned
+    judged = json.loads((outcome.folder / "judged.json").read_text())
+    assert [each["side"] for each in judged["runs"]] == ["best", "CartPole-v1/dqn"]
+    seeds = {each["seed"] for each in judged["runs"]}
+    assert not seeds & set(range(4)), "seeds of trials"
+    assert outcome.evaluation.episodes == 2
+
+
+def test_the_page_needs_no_network(tuned: tuple[RunOutcome, list[int]]) -> None:
+    page = (tuned[0].folder / "report.html").read_text()
+    assert not re.search(r"(src|href)=|https?://", page)
+    assert "<svg" in page
+    assert "agent.learning_rate" in page
+
+
+def test_the_same_command_goes_on_with_the_study(tuned: tuple[RunOutcome, list[int]]) -> None:
+    outcome, _ = tuned
+    runs = f"runs={outcome.folder.parents[4]}"
+    again = run(*COMMAND, runs)
+    assert again.folder == outcome.folder
+    assert again.evaluation == outcome.evaluation
+    assert len(states(outcome.folder)) == 4
+    run(*COMMAND, runs, "tune.trials=5")
+    assert states(outcome.folder) == 5 * ["COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("agent.gamma=0.9", "is a study with agent.gamma=0.99, not 0.9"),
+        ("tune.objective=score", "is a study with objective=frames, not score"),
+        ("tune.names=[agent.learning_rate]", "is a study with tune.agent.batch_size="),
+    ],
+)
+def test_a_study_of_something_else_is_refused(
+    tuned: tuple[RunOutcome, list[int]], argument: str, words: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=words) as refused:
+        run(*COMMAND, f"runs={tuned[0].folder.parents[4]}", argument)
+    assert "tune.study=second" in one_line(refused)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("tune.trials=3",), "tune.trials: only mode=tune searches; leave it out"),
+        (
+            ("mode=tune", "tune.names=[agent.gama]"),
+            "no setting agent.gama; did you mean agent.gamma",
+        ),
+        (("mode=tune", "tune.trial=3"), "tune.trial: Tuning has no such setting; did you mean tri"),
+        (("mode=tune", "tune.seconds=null"), "tune.trial_seconds is missing"),
+        (("mode=tune", "checkpoint=pretrained:fanuc/sac"), "leave out checkpoint="),
+        (("mode=tune", "devices=2"), "only mode=train uses several devices"),
+    ],
+)
+def test_bad_input_ends_in_one_line(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    choices = () if any("checkpoint" in each for each in arguments) else ("agent=sac", "env=fanuc")
+    assert call(monkeypatch, tmp_path, *choices, *arguments, "device=cpu") == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.startswith("error: ")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.command_line.settings.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
+        settings_of(*COMMAND)
+
+
+def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(tmp_path: Path) -> None:
+    command = [each for each in COMMAND if not each.startswith("tune.success")]
+    with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
+        run(*command)
+    assert not list(tmp_path.rglob("study.db")), "the mended command begins a study"
+
+
+def during_trial(number: int, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
+    """Return a `collect` that does something before the first step of a trial."""
+    collect = TorchRLTrainer.collect
+
+    def collecting(trainer: TorchRLTrainer) -> TensorDictBase:
+        if trainer.folder.name == f"{number:04d}" and trainer.frames == 0:
+            action()
+        return collect(trainer)
+
+    return collecting
+
+
+def test_a_trial_that_raises_fails_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("out of memory\nsecond line")
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", during_trial(1, fail))
+    outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
+    assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
+
+
+def test_an_interrupted_trial_is_repeated_by_the_same_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt() -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchRLTrainer, "collect", during_trial(1, interrupt))
+        with pytest.raises(KeyboardInterrupt, match="The same command goes on"):
+            run(*COMMAND, "tune.repeats=0")
+    outcome = run(*COMMAND, "tune.repeats=0")
+    assert states(outcome.folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
+    values = rows(outcome.folder, "SELECT param_value FROM trial_params WHERE trial_id IN (2, 3)")
+    assert values[:2] == values[2:], "the same settings"
+
+
+def test_the_last_trials_repeat_the_best_settings_by_other_seeds(
+    tuned: tuple[RunOutcome, list[int]],
+) -> None:
+    folder = tuned[0].folder
+    query = "SELECT param_name, param_value FROM trial_params WHERE trial_id = ?"
+    database = sqlite3.connect(folder / "study.db")
+    last, *others = (sorted(database.execute(query, (n,)).fetchall()) for n in (4, 1, 2, 3))
+    assert last in others
+    configs = [(folder / "trials" / f"{n:04d}" / "config.yaml").read_text() for n in range(4)]
+    assert len({re.findall(r"^seed: (\d+)", config, flags=re.M)[0] for config in configs}) == 4
+
+
+# Searches, and is killed in the first step of its second trial.
+KILLED = """
+import os, signal, sys
+from trainers.run import run
+from trainers.training.trainer import TorchRLTrainer
+
+collect = TorchRLTrainer.collect
+
+def killing(trainer):
+    if trainer.folder.name == "0001":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return collect(trainer)
+
+TorchRLTrainer.collect = killing
+run(*sys.argv[1:])
+"""
+
+
+def test_processes_share_a_study_and_a_killed_one_loses_its_trial_alone(tmp_path: Path) -> None:
+    command = (*COMMAND, "tune.repeats=0")
+    arguments = [sys.executable, "-c", KILLED, *command]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    killed = subprocess.run(arguments, env=environment, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
+    assert states(folder) == ["COMPLETE", "RUNNING"]
+    again = [sys.executable, "-m", "trainers.run", *command]
+    both = [
+        subprocess.Popen(again, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    reports = [process.communicate(timeout=300)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert states(folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
+    fresh = [re.findall(r"fresh seeds.*", report) for report in reports]
+    assert fresh[0] == fresh[1], "judged once"

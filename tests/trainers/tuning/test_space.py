@@ -1,0 +1,91 @@
+"""What a search tries: declared beside each setting, narrowed and extended by the user."""
+
+import optuna
+import pytest
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers.components.choices import learning_agents
+from trainers.run import settings_of
+from trainers.tuning.space import Dimension, space_of, typed_of
+
+AGENTS = sorted(learning_agents())
+
+
+def space(*arguments: str) -> dict[str, Dimension]:
+    settings = settings_of("mode=tune", "env=fanuc", "device=cpu", *arguments)
+    found = space_of(settings, settings.tune["names"], settings.tune["space"] or {})
+    return {each.name: each for each in found}
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize("preset", [(), ("experiment=null",)], ids=["preset", "defaults"])
+def test_every_agent_has_a_space_whose_samples_are_valid(agent: str, preset: tuple[str]) -> None:
+    command = (f"agent={agent}", *preset)
+    found = space(*command)
+    assert {"agent.learning_rate", "agent.batch_size", "agent.gamma", "env.num_envs"} <= set(found)
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
+    for _ in range(4):
+        trial = study.ask()
+        drawn = {name: each.draw(trial) for name, each in found.items()}
+        settings = settings_of(*command, "env=fanuc", "device=cpu", *typed_of(drawn))
+        agent_settings = {f"agent.{name}": v for name, v in settings.agent.settings.items()}
+        for name, value in drawn.items():
+            if name in agent_settings:
+                known = agent_settings[name]
+                assert (list(known) if isinstance(value, list) else known) == value
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_the_settings_of_the_command_are_the_first_sample(agent: str) -> None:
+    found = space(f"agent={agent}")
+    study = optuna.create_study()
+    study.enqueue_trial({name: each.as_param() for name, each in found.items()})
+    trial = study.ask()
+    for each in found.values():
+        value = each.draw(trial)
+        assert value == (list(each.value) if isinstance(value, list) else each.value)
+
+
+def test_what_is_typed_is_not_searched() -> None:
+    assert "agent.gamma" not in space("agent=sac", "agent.gamma=0.9")
+
+
+def test_names_narrow_the_space_and_space_extends_it() -> None:
+    names = "tune.names=[agent.gamma,agent.normalize_observations]"
+    narrow = space("agent=sac", names)
+    assert list(narrow) == ["agent.gamma", "agent.normalize_observations"]
+    assert narrow["agent.normalize_observations"].search.choices == (False, True)
+
+    typed = (
+        "{agent.gamma:[0.9,0.95],agent.critic:[mean,categorical],agent.n_step:null,"
+        "trainer.random_frames:[500,5000],agent.batch_size:[64,128,256]}"
+    )
+    wide = space("agent=sac", "experiment=null", f"tune.space={typed}")
+    assert (wide["agent.gamma"].search.low, wide["agent.gamma"].search.high) == (0.9, 0.99)
+    assert wide["agent.critic"].search.choices == ("mean", "categorical")
+    assert "agent.n_step" not in wide
+    assert wide["trainer.random_frames"].search.log
+    assert wide["agent.batch_size"].search.choices == (64, 128, 256)
+
+
+def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> None:
+    number = space("agent=sac", "env.num_envs=32", "tune.space={env.num_envs:[16,64]}")
+    assert number["env.num_envs"].value == 32
+    assert space("agent=sac")["env.num_envs"].search.low == 16
+    assert space("agent=sac")["env.num_envs"].search.high == 256
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("tune.names=[agent.learning_rat]", "no setting agent.learning_rat; did you mean"),
+        ("tune.space={agent.gamm:[0.1,0.2]}", "tune.space: no setting agent.gamm; did you mean"),
+        ("tune.space={agent.gamma:[0.5,1.5]}", r"agent.gamma=1.5: input should be less than"),
+        ("tune.space={agent.gamma:0.5}", r"write agent.gamma:\[low,high\]"),
+        ("tune.names=[agent.encoder.shared,agent.target_entropy]", "agent.target_entropy"),
+        ("tune.names=[]", "nothing to search"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(argument: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        space("agent=sac", argument)

@@ -1,0 +1,34 @@
+"""Values of trials."""
+
+import itertools
+import math
+
+import pytest
+
+from trainers.tuning.watch import MOMENTS, Goal
+
+
+@pytest.mark.parametrize(("objective", "limit"), [("seconds", 60.0), ("frames", 1000.0)])
+@pytest.mark.parametrize("success", [0.95, 475.0, -200.0])
+def test_a_trial_without_success_is_worse_the_lower_its_score(
+    objective: str, limit: float, success: float
+) -> None:
+    goal = Goal(objective, success, 60.0)  # type: ignore[arg-type]
+    scores = [success - lack for lack in (1e-3, 0.1, 0.5, 10.0, 1000.0)]
+    values = [goal.value(score, 60.0, 1000, 1000) for score in scores]
+    assert values == sorted(values)
+    assert limit < values[0] < values[-1] < 2 * limit
+    reached = goal.value(success, 12.5, 300, 1000)
+    assert reached == {"seconds": 12.5, "frames": 300.0}[objective]
+
+
+def test_the_score_is_its_own_value() -> None:
+    goal = Goal("score", None, None)
+    assert goal.value(-3.0, 1.0, 1, 10) == -3.0
+    assert goal.direction == "maximize"
+    assert not goal.reached(math.inf)
+
+
+def test_moments_are_a_quarter_apart() -> None:
+    assert MOMENTS[-1] == 1.0
+    assert all(1.0 < after / before <= 1.25 + 1e-9 for before, after in itertools.pairwise(MOMENTS))

@@ -1,0 +1,31 @@
+"""The process beside a training."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+import tests.envs.gym.environments  # noqa: F401
+from tests.trainers.viewing.test_viewer import DrawnEnv
+from trainers.modes.viewer_process import viewer_beside
+from trainers.run import settings_of
+
+
+@pytest.mark.slow
+def test_a_viewer_that_fails_says_why_and_the_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    # Only this process has registered the environment.
+    env = ("env=gym", "env.name=Counter-v0", "env.num_envs=2")
+    settings = settings_of("agent=dqn", *env, "viewer=web", "viewer_port=0", "device=cpu")
+    caplog.set_level(logging.INFO)
+    with viewer_beside(settings, DrawnEnv(num_envs=1), tmp_path):
+        end = time.monotonic() + 120
+        while "the viewer has ended; the training goes on" not in caplog.text:
+            assert time.monotonic() < end, caplog.text
+            time.sleep(0.05)
+    told = [record.message for record in caplog.records]
+    assert told[0].startswith("watch it at http://localhost:")
+    assert told[1].startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
+    assert len(told) == 3

@@ -1,0 +1,132 @@
+"""The process of a viewer beside a training."""
+
+import contextlib
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Final
+
+import torch
+
+from envs.processes import end_with, parent_of_workers
+from torchrl_gpu.devices.host import ONE_THREAD
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.errors import one_line
+from torchrl_gpu.execution.execution import EAGER
+from torchrl_gpu.signals import ignore_stop_signals, stop_signals_held
+from trainers.command_line.settings import Settings
+from trainers.modes.view import check_renders, show
+from trainers.viewing.checkpoints import NEWEST
+
+# While the process imports torch and builds the environment, and then.
+_NICENESS_TO_BUILD, _NICENESS = 10, 19
+_SECONDS_TO_END: Final = 5.0  # of the processes of its simulator, which hold its output
+_CPU: Final = torch.device("cpu")
+# Whatever the working directory holds, the process finds the modules of this one.
+_PROGRAM: Final = """
+import os, sys
+if hasattr(os, "nice"):
+    os.nice({niceness})
+sys.path[:] = {path}
+from {module} import main
+main({parent})
+"""
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[None]:
+    """Show the policy of a run that trains in the block, in a process of the lowest priority.
+
+    The process ends with this one. If it fails, a message says so, and the training goes on.
+
+    Args:
+        settings: settings of the training; without `viewer=web`, nothing happens.
+        env: environment of the training.
+        run: run folder.
+
+    Raises:
+        ConfigurationError: the environment cannot render.
+    """
+    if settings.general.viewer == "off":
+        yield
+        return
+    check_renders(env)
+    # The training has the device for itself.
+    settings = replace(settings, device=_CPU, devices=[_CPU], execution=EAGER)
+    settings = replace(settings, checkpoint=None, state=None)
+    program = _PROGRAM.format(
+        niceness=_NICENESS_TO_BUILD,
+        path=sys.path,
+        module=__name__,
+        parent=parent_of_workers(),
+    )
+    over = threading.Event()
+    with stop_signals_held():
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **ONE_THREAD},
+        )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    reader = threading.Thread(target=_log, args=(process.stdout, over), daemon=True)
+    reader.start()
+    try:
+        with contextlib.suppress(OSError):  # it has ended already
+            process.stdin.write(pickle.dumps((settings, run.absolute())))
+            process.stdin.flush()
+        yield
+    finally:
+        over.set()
+        process.kill()
+        process.wait()
+        reader.join(_SECONDS_TO_END)
+
+
+def _log(stdout: IO[bytes], over: threading.Event) -> None:
+    """Print what the viewer tells, and that it has ended before the training is over."""
+    for line in stdout:
+        logger.info("%s", line.decode(errors="replace").rstrip())
+    if not over.is_set():
+        logger.warning("the viewer has ended; the training goes on")
+
+
+def main(parent: int | None) -> None:
+    """Be the process beside a training, which writes its settings to standard input."""
+    ignore_stop_signals()
+    end_with(parent)
+    torch.set_num_threads(1)
+    told = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # simulators print
+    try:
+        settings, run = pickle.load(sys.stdin.buffer)
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        show(settings, run, NEWEST, partial(print, file=told), _give_way)
+    except Exception as error:
+        print(f"viewer: {one_line(error) or type(error).__name__}", file=told)
+
+
+def _give_way() -> None:
+    """Let this thread play while the training leaves a core idle."""
+    if hasattr(os, "nice"):
+        os.nice(_NICENESS)  # at most the largest one
+    if hasattr(os, "SCHED_IDLE"):  # others interrupt it at once
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _end_with_input() -> None:
+    """End this process with the program that started it, whatever ends that."""
+    sys.stdin.buffer.read()
+    os._exit(0)

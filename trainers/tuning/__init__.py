@@ -1,0 +1,1 @@
+"""Search of settings: values to try, study, trials, preset and the page of the result."""

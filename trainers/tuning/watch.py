@@ -1,0 +1,167 @@
+"""Callback of a trial: evaluates at moments of its budget, and ends it once its value is known."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from torchrl_gpu.errors import ConfigurationError
+from trainers.training.callbacks import Callback
+from trainers.tuning.options import Objective
+
+if TYPE_CHECKING:
+    from trainers.evaluation.evaluation import Evaluation
+    from trainers.training.trainer import TorchRLTrainer
+
+# Shares of the budget of a trial after which it is evaluated: each a quarter more than the one
+# before, so that the seconds to a success are known to a quarter, however many they are.
+MOMENTS = (*(0.05 * 1.25**number for number in range(14)), 1.0)
+
+_SUCCESS_RATE = 0.95
+# Multiple of the best value after which a trial without success is hopeless.
+_HOPELESS = 3.0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a trial is for.
+
+    Attributes:
+        objective: see `Tuning`.
+        typed: see `success` of `Tuning`.
+        seconds: maximum seconds of training; None for no limit.
+    """
+
+    objective: Objective
+    typed: float | None
+    seconds: float | None
+
+    @property
+    def success(self) -> float:
+        """Score to reach."""
+        return _SUCCESS_RATE if self.typed is None else self.typed
+
+    @property
+    def direction(self) -> Literal["minimize", "maximize"]:
+        """Direction of the values, in the words of Optuna."""
+        return "maximize" if self.objective == "score" else "minimize"
+
+    def reached(self, score: float) -> bool:
+        """Return whether a score is the success."""
+        return self.objective != "score" and score >= self.success
+
+    def limit(self, total_frames: int) -> float:
+        """Return the value of a trial that almost reaches the success at its end."""
+        return float(total_frames) if self.objective == "frames" else self.seconds or math.inf
+
+    def used(self, seconds: float, frames: int, total_frames: int) -> float:
+        """Return the used share of the budget of a trial, in the unit of the objective."""
+        of_frames, of_seconds = frames / total_frames, seconds / (self.seconds or math.inf)
+        match self.objective:
+            case "seconds":
+                return of_seconds
+            case "frames":
+                return of_frames
+        return max(of_frames, of_seconds)
+
+    def is_over(self, seconds: float, frames: int, total_frames: int) -> bool:
+        """Return whether a budget of a trial is used up, of seconds or of frames."""
+        return frames >= total_frames or seconds >= (self.seconds or math.inf)
+
+    def value(self, score: float, seconds: float, frames: int, total_frames: int) -> float:
+        """Return the value of a trial that ends after an evaluation.
+
+        Without success it is one to two times the limit, the less the higher the score.
+        """
+        if self.objective == "score":
+            return score
+        if self.reached(score):
+            return seconds if self.objective == "seconds" else float(frames)
+        lack = self.success - score
+        return self.limit(total_frames) * (1.0 + lack / (lack + abs(self.success) + 1.0))
+
+    def told(self, value: float) -> str:
+        """Return a value in words."""
+        match self.objective:
+            case "seconds":
+                return f"{value:.1f} s to {self.success:g}"
+            case "frames":
+                return f"{value:,.0f} frames to {self.success:g}"
+        return f"score {value:.3f}"
+
+
+class TrialWatch(Callback):
+    """Follows a trial.
+
+    Args:
+        goal: goal of the trial.
+        report: function of the number of a moment and the value if the trial ended there; it
+            returns whether to prune the trial. Called once for each moment.
+        deadline: time of `time.perf_counter` at which the trial is cut.
+        best: value of the best trial with success, of which a multiple prunes this one; None for
+            no such limit.
+
+    Attributes:
+        value: value of the trial after its last evaluation; None before the first.
+        score: its best score.
+        reached: whether it has reached the success; true without one, for the objective `score`.
+        pruned: whether it was pruned.
+        cut: whether it was cut before its budget was used.
+        seconds: seconds of training until the last evaluation, without the evaluations.
+        frames: environment steps until the last evaluation.
+        updates: gradient steps until then.
+    """
+
+    def __init__(
+        self,
+        goal: Goal,
+        report: Callable[[int, float], bool] = lambda moment, value: False,
+        deadline: float = math.inf,
+        best: float | None = None,
+    ) -> None:
+        self.goal, self._report, self._deadline = goal, report, deadline
+        self._patience = math.inf if best is None else _HOPELESS * best
+        self.value: float | None = None
+        self.score = -math.inf
+        self.reached = self.pruned = self.cut = False
+        self.seconds, self.frames, self.updates = 0.0, 0, 0
+        self._moment = 0  # the next one
+
+    def on_step(self, trainer: TorchRLTrainer) -> None:
+        """Ask for an evaluation at each moment, or cut the trial."""
+        if time.perf_counter() > self._deadline:
+            self.cut = trainer.stop_requested = True
+            return
+        spent = self._seconds(trainer), trainer.frames, trainer.total_frames
+        is_due = self._moment < len(MOMENTS) and self.goal.used(*spent) >= MOMENTS[self._moment]
+        trainer.evaluation_requested = is_due or self.goal.is_over(*spent)
+
+    def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
+        """Report the value, and end the trial if it has its value or is pruned."""
+        goal = self.goal
+        if evaluation.success is None and goal.typed is None and goal.objective != "score":
+            raise ConfigurationError(
+                "tune.success is missing: the environment reports no success; give the mean return "
+                "to reach, or tune.objective=score"
+            )
+        self.seconds = self._seconds(trainer)
+        self.frames, self.updates = trainer.frames, trainer.updates
+        self.score = max(self.score, evaluation.score)
+        reached = goal.reached(self.score)
+        self.reached = reached or goal.objective == "score"
+        spent = self.seconds, self.frames, trainer.total_frames
+        self.value = goal.value(self.score, *spent)
+        used, ends = goal.used(*spent), reached or goal.is_over(*spent)
+        while self._moment < len(MOMENTS) and (ends or used >= MOMENTS[self._moment]):
+            pruned = self._report(self._moment, self.value)
+            spent_on = self.seconds if goal.objective == "seconds" else self.frames
+            self.pruned = (pruned or spent_on > self._patience) and not ends
+            self._moment += 1
+        if ends or self.pruned:
+            trainer.stop_requested = True
+
+    def _seconds(self, trainer: TorchRLTrainer) -> float:
+        return time.perf_counter() - trainer.started - trainer.evaluation_seconds
