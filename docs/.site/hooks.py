@@ -80,24 +80,6 @@ def public_names(page: str) -> list[str]:
     return [*own, *_FURTHER[page]]
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave out pages of the navigation that this checkout lacks."""
-    config.nav = _existing(config.nav)
-    return config
-
-
-def _existing(entry: object) -> object:
-    """Return an entry of the navigation with the pages that there are; None without any."""
-    if isinstance(entry, str):
-        made = entry.startswith("api/") or entry in _PAGES.values()
-        return entry if made or (ROOT / "docs" / entry).exists() else None
-    if isinstance(entry, dict):
-        entry = {title: _existing(inner) for title, inner in entry.items()}
-        return entry if all(entry.values()) else None
-    assert isinstance(entry, list)
-    return [found for each in entry if (found := _existing(each))]
-
-
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the root and of the API, and the files and folders that pages link to."""
     for source, page in _PAGES.items():
