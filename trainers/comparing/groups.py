@@ -85,7 +85,7 @@ class Group:
     @property
     def ended(self) -> int:
         """Number of runs that have ended."""
-        return sum(bool(run.summary) for run in self.runs)
+        return sum(run.ended for run in self.runs)
 
     def reaches(self, level: float, axis: Axis) -> tuple[float, int]:
         """Return median frames or seconds to a level, and how many runs reach it.

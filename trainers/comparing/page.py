@@ -68,11 +68,12 @@ def _facts(results: Results) -> Iterator[str]:
     group = results.groups[0]
     run = group.runs[0]
     summary, settings = run.summary, run.settings
-    known = f"{summary.get('episodes', 0):,} episodes"
-    if summary.get("success_low") is not None:
-        interval = results.range(summary["success_low"], summary["success_high"])
-        known = f"95 % interval {interval}, {known}"
-    state = f"of the best checkpoint: {known}" if summary else "best so far; the run has not ended"
+    state = "best so far; the run has not ended"
+    if run.ended:
+        state = f"of the best checkpoint: {summary['episodes']:,} episodes"
+        if results.is_success:
+            interval = results.range(summary["success_low"], summary["success_high"])
+            state += f", 95 % interval {interval}"
     rows = [
         (results.measure, f"{results.score(run.score)} ({state})"),
         ("frames", f"{run.metrics['frames'][-1]:,.0f} in {human_time(run.metrics['seconds'][-1])}"),

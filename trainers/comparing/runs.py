@@ -39,7 +39,7 @@ class Run:
         env: name of the environment, as in `gym/CartPole-v1`.
         agent: name of the agent.
         metrics: columns of `metrics.csv`, each `[rows]`; NaN where a row lacks the metric.
-        summary: content of `summary.json`; empty until the training ends.
+        summary: content of `summary.json`; empty without one.
     """
 
     folder: Path
@@ -63,11 +63,15 @@ class Run:
         return {**found, "score": scores[rows]}
 
     @property
+    def ended(self) -> bool:
+        """Whether the run has a closing evaluation; one that was stopped has none."""
+        return self.summary.get("ended") is True
+
+    @property
     def score(self) -> float:
         """Score of the closing evaluation; the best one so far of a run that has not ended."""
         name = "success" if self.measure == "success" else "mean_return"
-        score = self.summary.get(name)
-        return float(self.curve["score"].max() if score is None else score)
+        return float(self.summary[name] if self.ended else self.curve["score"].max())
 
     @property
     def rate(self) -> float:

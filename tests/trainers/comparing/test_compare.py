@@ -106,6 +106,17 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
     assert "2, 1 not ended" in text
 
 
+def test_a_run_that_was_stopped_has_not_ended(runs: Path) -> None:
+    folder = folders(runs)[0]
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["ended"]  # as a training writes it before the closing evaluation
+    (folder / "summary.json").write_text(json.dumps({**summary, "mean_return": 1e6}))
+    run = read_run(folder)
+    assert run.score == run.curve["score"].max()
+    assert "1, 1 not ended" in write_page([folder], "report")
+    assert "the run has not ended" in Path("report.html").read_text()
+
+
 def test_curve_and_interval_of_known_scores() -> None:
     def run(seed: int, scores: list[float]) -> Run:
         frames = np.arange(1, len(scores) + 1) * 100.0
