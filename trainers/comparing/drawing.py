@@ -22,6 +22,7 @@ COLORS: Final = 8  # of the palette; a curve beyond them repeats one of them, da
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 38
 _MAX_POINTS: Final = 200  # of a curve
+_LIMIT: Final = 1e300  # larger numbers have no part in a range, whose size would be infinite
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", name: str = "")
 
 def _finite(*parts: Values) -> list[float]:
     together = np.concatenate([np.empty(0), *parts])
-    found: list[float] = together[np.isfinite(together)].tolist()
+    found: list[float] = together[np.abs(together) < _LIMIT].tolist()
     return found
 
 

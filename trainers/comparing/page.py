@@ -76,7 +76,7 @@ def _facts(results: Results) -> Iterator[str]:
             state += f", 95 % interval {interval}"
     rows = [
         (results.measure, f"{results.score(run.score)} ({state})"),
-        ("frames", f"{run.metrics['frames'][-1]:,.0f} in {human_time(run.metrics['seconds'][-1])}"),
+        ("frames", f"{run.end[0]:,.0f} in {human_time(run.end[1])}"),
         ("system", ", ".join(f"{n} {v}" for n, v in results.system(group).items() if v != "-")),
         ("device", settings.get("device", "-")),
         ("updates", ", ".join(f"{n} {summary[n]}" for n in _UPDATES if n in summary)),
@@ -199,8 +199,7 @@ def _details(results: Results, is_one: bool) -> Iterator[str]:
     rows = [
         [
             *(f"<code>{escape(str(run.folder))}</code>", escape(run.settings.get("seed", "-"))),
-            *(results.score(run.score), f"{run.metrics['frames'][-1]:,.0f}"),
-            human_time(run.metrics["seconds"][-1]),
+            *(results.score(run.score), f"{run.end[0]:,.0f}", human_time(run.end[1])),
         ]
         for run in runs
     ]

@@ -90,7 +90,8 @@ class Results:
 
     def system(self, group: Group) -> dict[str, str]:
         """Return frames a second, mean utilisation and highest memory, by name of the column."""
-        rate = float(np.mean([run.rate for run in group.runs]))
+        ends = [run.end for run in group.runs]
+        rate = np.mean([frames / max(seconds, 1e-9) for frames, seconds in ends])
         values = {name: (f(group.value(metric, by))) for name, metric, by, f in _SYSTEM}
         return {"frames/s": f"{rate:,.0f}", **values}
 

@@ -52,13 +52,15 @@ class Run:
     @property
     def measure(self) -> Literal["success", "return"]:
         """What scores are: success rates from 0 to 1, or mean returns without them."""
-        return "success" if "evaluation/success" in self.metrics else "return"
+        rates = self.metrics.get("evaluation/success", np.empty(0))
+        return "success" if np.isfinite(rates).any() else "return"
 
     @cached_property
     def curve(self) -> Mapping[str, Scores]:
         """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
-        scores = self.metrics[f"evaluation/{self.measure}"]
-        rows = np.isfinite(scores)
+        none = np.full_like(self.metrics["frames"], np.nan)
+        scores = self.metrics.get(f"evaluation/{self.measure}", none)
+        rows = np.isfinite(scores) & np.isfinite(self.metrics["seconds"])
         found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
         return {**found, "score": scores[rows]}
 
@@ -73,10 +75,12 @@ class Run:
         name = "success" if self.measure == "success" else "mean_return"
         return float(self.summary[name] if self.ended else self.curve["score"].max())
 
-    @property
-    def rate(self) -> float:
-        """Frames per second of the whole training, evaluations included."""
-        return float(self.metrics["frames"][-1] / self.metrics["seconds"][-1])
+    @cached_property
+    def end(self) -> tuple[float, float]:
+        """Frames and seconds of the last row that has both."""
+        frames, seconds = self.metrics["frames"], self.metrics["seconds"]
+        last = np.flatnonzero(np.isfinite(frames + seconds))[-1]
+        return float(frames[last]), float(seconds[last])
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -135,13 +139,11 @@ def read_run(folder: Path) -> Run:
     """Return the run of a run folder.
 
     Raises:
-        ConfigurationError: it holds no evaluation, or a file cannot be read.
+        ConfigurationError: it holds no evaluation, a file cannot be read, or the score is not a
+            finite number.
     """
     config = _read_config(folder / "config.yaml")
     metrics = _read_metrics(folder / _METRICS)
-    evaluated = {"evaluation/success", "evaluation/return"} & metrics.keys()
-    if not any(np.isfinite(metrics[name]).any() for name in evaluated):
-        raise ConfigurationError(f"{folder}: the run has no evaluation yet")
     path = folder / "summary.json"
     summary: Any = {}
     if path.exists():
@@ -152,7 +154,7 @@ def read_run(folder: Path) -> Run:
     choices, env = config.get("choices") or {}, config.get("env") or {}
     chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
     agent = choices.get("agent") or (config.get("agent") or {}).get("_target_", "agent")
-    return Run(
+    run = Run(
         folder=folder,
         settings=dict(_flat(config)),
         env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
@@ -160,6 +162,15 @@ def read_run(folder: Path) -> Run:
         metrics=metrics,
         summary=summary if isinstance(summary, dict) else {},
     )
+    if not len(run.curve["score"]):
+        raise ConfigurationError(f"{folder}: the run has no evaluation yet")
+    try:
+        is_known = math.isfinite(run.score)
+    except (KeyError, TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise ConfigurationError(f"{path} has no finite score of the closing evaluation")
+    return run
 
 
 def _run_folders(path: Path) -> Iterator[Path]:

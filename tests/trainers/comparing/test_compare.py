@@ -168,6 +168,40 @@ def test_agents_are_compared_over_environments_with_success_rates() -> None:
     assert not over_environments(grouped([*runs, made("pole", "sac", 0, 500, "return")]))
 
 
+ODD = {
+    "a row of a callback": "100,1.0,,2.0,\n200,2.0,,4.0,\n300,,,,0.5\n",
+    "the first row at once": "0,0.0,,4.0,\n",
+    "no success rate": "100,1.0,nan,4.0,\n200,2.0,nan,-inf,\n",
+    "huge": "100,1.0,,4.0,1e308\n200,2.0,,3.0,-1e308\n300,3.0,,3.0,inf\n",
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.filterwarnings("error")
+def test_metrics_with_odd_numbers_are_shown(case: str, runs: Path) -> None:
+    folder = folders(runs)[0]
+    (folder / "summary.json").unlink()
+    header = "frames,seconds,evaluation/success,evaluation/return,loss/odd\n"
+    (folder / "metrics.csv").write_text(header + ODD[case])
+    run = read_run(folder)
+    assert (run.measure, run.score) == ("return", 4.0)
+    for name in ("compare", "report"):
+        assert "1 not ended" in write_page([runs if name == "compare" else folder], name)
+        text = Path(f"{name}.html").read_text()
+        assert not re.search(r"[ ,>]nan[ ,<]", text.lower())
+
+
+@pytest.mark.parametrize("score", ["NaN", "null", '"high"'])
+def test_a_run_without_a_finite_score_is_left_out(
+    score: str, runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = folders(runs)[0]
+    known = json.loads((folder / "summary.json").read_text())["mean_return"]
+    edit(folder / "summary.json", (f'"mean_return": {known}', f'"mean_return": {score}'))
+    assert len(read_runs([runs])) == 2
+    assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
+
+
 class Page(HTMLParser):
     """Collects elements, and fails where they are not nested."""
 
