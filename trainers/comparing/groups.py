@@ -129,7 +129,8 @@ def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
     """Return the groups of each environment by its name, the best one first."""
     found: dict[str, dict[tuple, list[Run]]] = {}
     for run in runs:
-        key = tuple((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
+        settings = ((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
+        key = (run.agent, *settings)  # a script may have trained without a record of settings
         found.setdefault(run.env, {}).setdefault(key, []).append(run)
     return {env: _named(_ranked(groups.values())) for env, groups in sorted(found.items())}
 

@@ -151,16 +151,17 @@ def read_run(folder: Path) -> Run:
             summary = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
+        summary = summary if isinstance(summary, dict) else {}
     choices, env = config.get("choices") or {}, config.get("env") or {}
     chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
-    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_", "agent")
+    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_")
     run = Run(
         folder=folder,
         settings=dict(_flat(config)),
         env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
-        agent=str(agent).rpartition(".")[2],
+        agent=str(agent or summary.get("agent", "?")).rpartition(".")[2],
         metrics=metrics,
-        summary=summary if isinstance(summary, dict) else {},
+        summary=summary,
     )
     if not len(run.curve["score"]):
         raise ConfigurationError(f"{folder}: the run has no evaluation yet")

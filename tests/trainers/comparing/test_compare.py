@@ -106,6 +106,16 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
     assert "2, 1 not ended" in text
 
 
+def test_runs_of_scripts_are_told_apart_by_their_agents(runs: Path) -> None:
+    for folder, agent in zip(folders(runs)[:2], ("SAC", "PPO"), strict=True):
+        (folder / "config.yaml").write_text("{}\n")
+        summary = json.loads((folder / "summary.json").read_text())
+        summary.update(agent=agent, env="Mine")
+        (folder / "summary.json").write_text(json.dumps(summary))
+    found = grouped(read_runs(folders(runs)[:2]))
+    assert {group.name for group in found["Mine"]} == {"SAC", "PPO"}
+
+
 def test_a_run_that_was_stopped_has_not_ended(runs: Path) -> None:
     folder = folders(runs)[0]
     summary = json.loads((folder / "summary.json").read_text())
