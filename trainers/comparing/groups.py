@@ -75,11 +75,8 @@ class Group:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the interquartile mean; NaN for single runs."""
-        strata = self.strata
-        if max(map(len, strata)) == 1:
-            return np.nan, np.nan
-        low, high = bootstrap_interval(strata)
+        """95 % bootstrap interval of the interquartile mean; NaN for a single run."""
+        low, high = bootstrap_interval(self.strata)
         return float(low), float(high)
 
     @property
@@ -110,8 +107,7 @@ class Group:
         if not len(x):
             return Curve(x, x, x, x)
         scores = np.stack([np.interp(x, c[axis], c["score"]) for c in curves], axis=-1)
-        mean = interquartile_mean(scores)
-        return Curve(x, mean, *(bootstrap_interval([scores]) if len(curves) > 1 else (mean, mean)))
+        return Curve(x, interquartile_mean(scores), *bootstrap_interval([scores]))
 
     def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
         """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""

@@ -6,7 +6,6 @@ import base64
 import math
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -33,8 +32,10 @@ _METHOD: Final = (
     "Scores are those of the closing evaluation of the best checkpoint; of the best evaluation so "
     "far for a run that has not ended. IQM is the interquartile mean over the runs; intervals are "
     "95 % percentile intervals of the stratified bootstrap over runs, 2,000 samples (Agarwal et "
-    "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). Frames and "
-    "seconds to a score are medians over the runs of the first evaluation that reaches it."
+    "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). They are too "
+    "narrow for few runs: of normally distributed scores, those of 2, 3, 5 and 10 runs cover the "
+    "true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. Frames and seconds to a "
+    "score are medians over the runs of the first evaluation that reaches it."
 )
 _UPDATES: Final = ("precision", "compile", "products")
 _EMBEDDED: Final = 4 * 2**20  # bytes of all films that a page contains; others are linked
@@ -125,9 +126,8 @@ def _learning(results: Results, axis: Axis) -> str:
     unit, label = (1.0, "frames") if axis == "frames" else _unit_of_time(runs)
     for group in results.groups:
         x, mean, low, high = group.curve(axis)
-        curve = Curve(group.name, x / unit, mean, color=group.number)
+        curve = Curve(group.name, x / unit, mean, low, high, group.number)
         if len(group.runs) > 1:
-            curve = replace(curve, low=low, high=high)
             for run in group.runs:
                 x, score = run.curve[axis] / unit, run.curve["score"]
                 curves.append(Curve(_label(run), x, score, color=group.number, faint=True))

@@ -122,7 +122,8 @@ def improvement_row(improvement: Improvement) -> list[str]:
     """Return the row of a comparison, a cell for each name of `IMPROVEMENT`."""
     group, other, probability, low, high = improvement
     name = f"{group.name} better than {other.name}"
-    return [name, f"{probability:.2f}", f"{low:.2f} to {high:.2f}"]
+    interval = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "-"
+    return [name, f"{probability:.2f}", interval]
 
 
 def gibibytes(value: float) -> str:

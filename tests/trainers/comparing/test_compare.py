@@ -77,6 +77,8 @@ def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     assert found[0].interquartile_mean >= found[1].interquartile_mean
     (pair,) = improvements(found)
     assert 0.5 <= pair.probability <= 1
+    assert np.isnan([pair.low, pair.high]).all()  # one of the groups has a single run
+    assert re.search(r"better than .+\d  +-$", write_page([runs], "compare"), re.MULTILINE)
 
 
 def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
