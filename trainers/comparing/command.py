@@ -14,7 +14,7 @@ from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.commands import asks_for_help, read_arguments
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
-from trainers.comparing.groups import grouped, improvements, over_environments
+from trainers.comparing.groups import cut, grouped, improvements, over_environments
 from trainers.comparing.page import page
 from trainers.comparing.results import IMPROVEMENT, Results, improvement_row
 from trainers.comparing.runs import read_runs
@@ -131,6 +131,7 @@ def _text(results: Results) -> str:
     if pairs := improvements(groups):
         parts.append(table(IMPROVEMENT, list(map(improvement_row, pairs))))
     if not results.is_overall and (common := results.settings[0]):
-        header = ["setting", *(group.name for group in groups)]
-        parts.append(table(header, [[n, *values] for n, values in common], left=len(header)))
+        header = ["setting", *(group.short_name for group in groups)]
+        rows = [[name, *map(cut, values)] for name, values in common]
+        parts.append(table(header, rows, left=len(header)))
     return "\n\n".join(parts)

@@ -55,7 +55,7 @@ class Interval:
     """A row of a list of values.
 
     Attributes:
-        label: its name, in one or several lines.
+        label: its name, above it.
         value: value, a tick.
         low: lower bound.
         high: upper bound.
@@ -150,8 +150,8 @@ def draw_intervals(
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.
     """
-    steps = [26 + 14 * len(row.label.splitlines()) for row in rows]
-    height = _TOP + sum(steps) + 26
+    step = 40
+    height = _TOP + step * len(rows) + 26
     xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
     low, high = x_range or _padded(xs)
     left, right = 14, _WIDTH - 14
@@ -164,10 +164,9 @@ def draw_intervals(
     for level in levels:
         shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
     y = _TOP - 12
-    for row, step in zip(rows, steps, strict=True):
-        lines, y, color = row.label.splitlines(), y + step, _color(row.color)
-        for number, line in enumerate(lines):
-            shapes.append(_text(left, y - 12 - 14 * (len(lines) - 1 - number), line, "start"))
+    for row in rows:
+        y, color = y + step, _color(row.color)
+        shapes.append(_text(left, y - 12, row.label, "start"))
         if not math.isfinite(row.value):
             continue
         shapes += [

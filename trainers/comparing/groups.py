@@ -48,7 +48,8 @@ class Group:
     """Runs with equal settings but the seed, or runs of one agent in several environments.
 
     Attributes:
-        name: agent, and the settings by which it differs from others of the same agent.
+        name: agent, and the settings by which it differs from others of the same agent; behind the
+            number where there are several groups.
         number: position among the groups of its environment, from 0.
         runs: its runs, at least one.
     """
@@ -56,6 +57,11 @@ class Group:
     name: str
     number: int
     runs: Sequence[Run]
+
+    @property
+    def short_name(self) -> str:
+        """Number, from 1, and agent."""
+        return f"{self.number + 1} {self.runs[0].agent}"
 
     @property
     def scores(self) -> Scores:
@@ -128,7 +134,7 @@ def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
         settings = ((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
         key = (run.agent, *settings)  # a script may have trained without a record of settings
         found.setdefault(run.env, {}).setdefault(key, []).append(run)
-    return {env: _named(_ranked(groups.values())) for env, groups in sorted(found.items())}
+    return {env: _ranked(groups.values()) for env, groups in sorted(found.items())}
 
 
 def over_environments(found: Mapping[str, Sequence[Group]]) -> list[Group]:
@@ -175,18 +181,14 @@ def _distinguishes(name: str) -> bool:
 
 
 def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
-    """Return groups with the names of their agents, the best one first."""
+    """Return groups with numbers and names, the best one first."""
     groups = [Group(runs[0].agent, 0, runs) for runs in found]
     groups.sort(key=lambda group: -group.interquartile_mean)
-    return [replace(group, number=number) for number, group in enumerate(groups)]
-
-
-def _named(groups: Sequence[Group]) -> list[Group]:
-    """Return groups with names that tell those of one agent apart."""
-    names = [_name(group, groups) for group in groups]
+    if len(groups) == 1:
+        return groups
     return [
-        replace(group, name=name if names.count(name) == 1 else f"{name} (#{group.number + 1})")
-        for group, name in zip(groups, names, strict=True)
+        replace(group, number=number, name=f"{number + 1} {_name(group, groups)}")
+        for number, group in enumerate(groups)
     ]
 
 
@@ -194,9 +196,14 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     own = [other for other in groups if other.name == group.name]
     names = [name for name in differences(own) if _distinguishes(name)]
     names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
-    shown = [f"{_last(name, names)}={group.setting(name)}" for name in names[:_SHOWN]]
+    shown = [f"{_last(name, names)}={cut(group.setting(name))}" for name in names[:_SHOWN]]
     more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
     return ", ".join([group.name, *shown, *more])
+
+
+def cut(text: str, size: int = 20) -> str:
+    """Return a text, or its beginning where it is longer than a size."""
+    return text if len(text) <= size else f"{text[: size - 1]}…"
 
 
 def _last(name: str, names: Sequence[str]) -> str:

@@ -32,10 +32,10 @@ _METHOD: Final = (
     "Scores are those of the closing evaluation of the best checkpoint; of the best evaluation so "
     "far for a run that has not ended. IQM is the interquartile mean over the runs; intervals are "
     "95 % percentile intervals of the stratified bootstrap over runs, 2,000 samples (Agarwal et "
-    "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). They are too "
-    "narrow for few runs: of normally distributed scores, those of 2, 3, 5 and 10 runs cover the "
-    "true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. Frames and seconds to a "
-    "score are medians over the runs of the first evaluation that reaches it."
+    "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). They are "
+    "too narrow for few runs: of normally distributed scores, those of 2, 3, 5 and 10 runs cover "
+    "the true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. Frames and seconds to "
+    "a score are medians over the runs of the first evaluation that reaches it."
 )
 _UPDATES: Final = ("precision", "compile", "products")
 _EMBEDDED: Final = 4 * 2**20  # bytes of all films that a page contains; others are linked
@@ -110,7 +110,7 @@ def _scores(results: Results) -> Iterator[str]:
     yield panels(pictures, "large")
     if results.is_overall:
         return
-    header = ["setting", *(group.name for group in groups)]
+    header = ["setting", *(group.short_name for group in groups)]
     common, others = ([(escape(n), *map(escape, v)) for n, v in p] for p in results.settings)
     if common:
         yield f"<h3>Settings that differ</h3>{html_table(header, common, 'left')}"
@@ -151,7 +151,9 @@ def _unit_of_time(runs: Sequence[Run]) -> tuple[float, str]:
 
 def _improvement(groups: Sequence[Group]) -> str:
     rows = [
-        Interval(f"{group.name}\n> {other.name}", p, low, high, color=group.number)
+        Interval(
+            f"{group.short_name} better than {other.short_name}", p, low, high, color=group.number
+        )
         for group, other, p, low, high in improvements(groups)
     ]
     title = "probability of improvement"

@@ -110,7 +110,11 @@ class Results:
     @property
     def settings(self) -> tuple[list[Values], list[Values]]:
         """Settings that differ, and those of which the agents of some groups have none."""
-        names = [name for name in differences(self.groups) if not name.endswith("_target_")]
+        names = [
+            name
+            for name in differences(self.groups)
+            if not name.startswith("choices.") and not name.endswith("_target_")
+        ]
         rows = [(n, [group.setting(n) for group in self.groups]) for n in names]
         return [r for r in rows if "-" not in r[1]], [r for r in rows if "-" in r[1]]
 
@@ -121,7 +125,7 @@ IMPROVEMENT = ("comparison", "probability", "95 % interval")
 def improvement_row(improvement: Improvement) -> list[str]:
     """Return the row of a comparison, a cell for each name of `IMPROVEMENT`."""
     group, other, probability, low, high = improvement
-    name = f"{group.name} better than {other.name}"
+    name = f"{group.short_name} better than {other.short_name}"
     interval = f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "-"
     return [name, f"{probability:.2f}", interval]
 

@@ -222,4 +222,4 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
         for key, each in value.items():
             yield from _flat(each, f"{name}.{key}" if name else str(key))
     else:
-        yield name, "null" if value is None else str(value)
+        yield name, "null" if value is None else " ".join(str(value).split())

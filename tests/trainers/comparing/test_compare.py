@@ -69,7 +69,8 @@ def edit(path: Path, *replacements: tuple[str, str]) -> None:
 
 def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     found = the_groups(runs)
-    assert sorted((group.name, len(group.runs)) for group in found) == [
+    assert [group.name[:2] for group in found] == ["1 ", "2 "]
+    assert sorted((group.name[2:], len(group.runs)) for group in found) == [
         ("ppo, learning_rate=0.001", 2),
         ("ppo, learning_rate=0.1", 1),
     ]
@@ -115,7 +116,7 @@ def test_runs_of_scripts_are_told_apart_by_their_agents(runs: Path) -> None:
         summary.update(agent=agent, env="Mine")
         (folder / "summary.json").write_text(json.dumps(summary))
     found = grouped(read_runs(folders(runs)[:2]))
-    assert {group.name for group in found["Mine"]} == {"SAC", "PPO"}
+    assert {group.runs[0].agent for group in found["Mine"]} == {"SAC", "PPO"}
 
 
 def test_a_run_that_was_stopped_has_not_ended(runs: Path) -> None:
@@ -170,7 +171,7 @@ def test_agents_are_compared_over_environments_with_success_rates() -> None:
         for seed, score in enumerate(row)
     ]
     sac, ppo = over_environments(grouped(runs))
-    assert (sac.name, len(sac.runs)) == ("sac", 4)
+    assert (sac.name, len(sac.runs)) == ("1 sac", 4)
     assert sac.interquartile_mean == pytest.approx(0.75)  # of 0.5 0.6 0.9 1.0
     low, high = sac.interval
     assert 0.7 <= low < high <= 0.8  # 0.5 is never drawn in place of 0.9
@@ -212,6 +213,18 @@ def test_a_run_without_a_finite_score_is_left_out(
     edit(folder / "summary.json", (f'"mean_return": {known}', f'"mean_return": {score}'))
     assert len(read_runs([runs])) == 2
     assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
+
+
+def test_long_and_strange_values_keep_tables_narrow_and_the_page_safe(runs: Path) -> None:
+    value = "<script>alert(1)</script>\\n" + 50 * "long "
+    edit(folders(runs)[0] / "config.yaml", ("activation: relu", f'activation: "{value}"'))
+    strange = Path("a & b 'ü' <b>")
+    runs.rename(strange)
+    text = write_page([strange], "compare")
+    assert "activation=<script>alert(1)</s…" in text
+    assert max(map(len, text.splitlines())) < 120
+    page = Page(Path("compare.html").read_text())
+    assert not {"script", "b"} & {*page.found}
 
 
 class Page(HTMLParser):
