@@ -110,7 +110,8 @@ def write_page(
     envs = ", ".join(groups)
     title = f"{runs[0].agent} in {envs}" if len(runs) == 1 else f"{len(runs)} runs in {envs}"
     with nullcontext(output) if output else new_file(Path(f"{name}.html")) as file:
-        write_text(file, page(title, found, file))
+        text = page(title, found, file)
+        write_text(file, text.encode(errors="replace").decode())  # a path may not be UTF-8
     return "\n\n".join([*map(_text, found), f"page: {file}"])
 
 

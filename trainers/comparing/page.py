@@ -168,7 +168,7 @@ def _films(results: Results, output: Path, room: int) -> tuple[str, int]:
         film = next((film for run in runs for film in run.films()), None)
         if film is None:
             continue
-        source = quote(os.path.relpath(film, output.parent).replace(os.sep, "/"))
+        source = quote(os.fsencode(os.path.relpath(film, output.parent).replace(os.sep, "/")))
         if film.stat().st_size <= room:
             data = film.read_bytes()
             room -= len(data)

@@ -200,7 +200,7 @@ def _read_metrics(path: Path) -> dict[str, Scores]:
     """Return the columns of the metrics, without a last row that a kill has truncated."""
     if not path.exists():
         raise ConfigurationError(
-            f"{path.parent}: the run has no {path.name}; train with csv among trainer.loggers"
+            f"{path.parent}: the run has no {path.name} yet, or no csv among trainer.loggers"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)

@@ -1,6 +1,7 @@
 """`torchrl-gpu compare` and `report` on runs that the program has trained."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -288,6 +289,19 @@ def test_a_large_film_is_linked(runs: Path) -> None:
     assert linked.resolve() == film.resolve()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are Unicode")
+def test_a_path_that_is_not_utf_8_is_shown_and_linked(runs: Path) -> None:
+    film = folders(runs)[0] / "videos" / "demo.mp4"
+    film.parent.mkdir()
+    film.write_bytes(bytes(5 * 2**20))
+    odd = Path(os.fsdecode(b"odd\xff"))
+    runs.rename(odd)
+    write_page([odd], "compare")
+    text = Path("compare.html").read_text()
+    assert Page(text).sources[0].startswith("odd%FF/")
+    assert "<code>odd?/" in text
+
+
 @pytest.mark.skipif(find_browser() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("name", ["compare", "report"])
 def test_pages_open_in_a_browser(name: str, runs: Path, tmp_path: Path) -> None:
@@ -341,7 +355,7 @@ REFUSED = {
     "suffix": (["runs", "output=page.pdf"], "output=page.pdf: name a .html file"),
     "range": (["runs", "success=2"], "success=2: "),
     "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
-    "no metrics": (["bare"], "bare: the run has no metrics.csv; train with csv among"),
+    "no metrics": (["bare"], "bare: the run has no metrics.csv yet, or no csv among trainer."),
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
     "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),
