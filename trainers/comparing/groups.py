@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from torchrl_gpu.intervals import (
     interquartile_mean,
     probability_of_improvement,
 )
+from trainers.comparing.drawing import Curve, Interval
 from trainers.comparing.runs import Axis, Run
 
 _POINTS: Final = 150  # of the mean curve
@@ -22,25 +23,6 @@ _SHOWN: Final = 3  # settings in the name of a group
 _OF_A_RUN: Final = {"seed", "trainer.show_progress", "trainer.loggers"}
 # Sections whose settings stand first in the name of a group.
 _SECTIONS: Final = ("agent", "env")
-
-
-class Curve(NamedTuple):
-    """Interquartile mean over runs and its 95 % bootstrap interval by position, all `[T]`."""
-
-    x: Scores
-    mean: Scores
-    low: Scores
-    high: Scores
-
-
-class Improvement(NamedTuple):
-    """Probability that a run of one group scores higher than one of another, with its interval."""
-
-    group: Group
-    other: Group
-    probability: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -99,9 +81,10 @@ class Group:
         return float(np.median(reached)), int(np.isfinite(reached).sum())
 
     def curve(self, axis: Axis) -> Curve:
-        """Return the learning curve, from the last first evaluation to the first last one.
+        """Return the interquartile mean and its interval over frames or seconds.
 
-        Between its evaluations, the curve of a run is a straight line.
+        It goes from the last first evaluation of a run to the first last one. Between its
+        evaluations, the curve of a run is a straight line.
         """
         curves = [run.curve for run in self.runs]
         first = max(curve[axis][0] for curve in curves)
@@ -110,10 +93,9 @@ class Group:
         x = positions[(positions >= first) & (positions <= last)]
         if len(x) > _POINTS:
             x = np.linspace(first, last, _POINTS)
-        if not len(x):
-            return Curve(x, x, x, x)
         scores = np.stack([np.interp(x, c[axis], c["score"]) for c in curves], axis=-1)
-        return Curve(x, interquartile_mean(scores), *bootstrap_interval([scores]))
+        interval = bootstrap_interval([scores])
+        return Curve(self.name, x, interquartile_mean(scores), *interval, self.number)
 
     def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
         """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""
@@ -165,11 +147,18 @@ def differences(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def improvements(groups: Sequence[Group]) -> list[Improvement]:
-    """Return the comparison of every pair of groups, or of each with the best of more than five."""
+def improvements(groups: Sequence[Group]) -> list[Interval]:
+    """Return the probability that runs of a group score higher than those of another one.
+
+    It is that of every pair, or of the best group and each other one of more than five.
+    """
     better = groups if len(groups) <= 5 else groups[:1]
     return [
-        Improvement(one, two, *probability_of_improvement(one.strata, two.strata))
+        Interval(
+            f"{one.short_name} better than {two.short_name}",
+            *probability_of_improvement(one.strata, two.strata),
+            color=one.number,
+        )
         for position, one in enumerate(better)
         for two in groups[position + 1 :]
     ]

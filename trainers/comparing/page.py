@@ -6,6 +6,7 @@ import base64
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from trainers.comparing.drawing import (
     short,
     swatch,
 )
-from trainers.comparing.groups import Group, improvements
+from trainers.comparing.groups import improvements
 from trainers.comparing.results import Results
 from trainers.comparing.runs import Axis, Run
 
@@ -82,7 +83,6 @@ def _facts(results: Results) -> Iterator[str]:
         ("device", settings.get("device", "-")),
         ("updates", ", ".join(f"{n} {summary[n]}" for n in _UPDATES if n in summary)),
         ("seed", settings.get("seed", "-")),
-        ("versions", ", ".join(f"{n} {v}" for n, v in run.versions.items())),
         ("folder", str(run.folder)),
     ]
     yield html_table(["", ""], [[n, escape(v)] for n, v in rows if v], "left wrap")
@@ -106,7 +106,10 @@ def _scores(results: Results) -> Iterator[str]:
         title = f"closing {results.measure}: IQM, interval and runs"
         pictures.append(draw_intervals(intervals, title, x_format=text))
     if len(groups) > 1:
-        pictures.append(_improvement(groups))
+        title, pairs = "probability of improvement", improvements(groups)
+        pictures.append(
+            draw_intervals(pairs, title, x_format=percent, x_range=(0.0, 1.0), levels=[0.5])
+        )
     yield panels(pictures, "large")
     if results.is_overall:
         return
@@ -125,13 +128,11 @@ def _learning(results: Results, axis: Axis) -> str:
     runs = [run for group in results.groups for run in group.runs]
     unit, label = (1.0, "frames") if axis == "frames" else _unit_of_time(runs)
     for group in results.groups:
-        x, mean, low, high = group.curve(axis)
-        curve = Curve(group.name, x / unit, mean, low, high, group.number)
-        if len(group.runs) > 1:
-            for run in group.runs:
-                x, score = run.curve[axis] / unit, run.curve["score"]
-                curves.append(Curve(_label(run), x, score, color=group.number, faint=True))
-        curves.append(curve)
+        mean = group.curve(axis)
+        curves.append(replace(mean, x=np.divide(mean.x, unit)))
+        for run in group.runs if len(group.runs) > 1 else ():
+            x, score = run.curve[axis] / unit, run.curve["score"]
+            curves.append(Curve(_label(run), x, score, color=group.number, faint=True))
     return draw_curves(
         curves,
         f"{results.measure} in evaluations",
@@ -147,17 +148,6 @@ def _unit_of_time(runs: Sequence[Run]) -> tuple[float, str]:
     longest = max(run.curve["seconds"][-1] for run in runs)
     units = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"))
     return next(((unit, name) for unit, name in units if longest > 3 * unit), (1.0, "seconds"))
-
-
-def _improvement(groups: Sequence[Group]) -> str:
-    rows = [
-        Interval(
-            f"{group.short_name} better than {other.short_name}", p, low, high, color=group.number
-        )
-        for group, other, p, low, high in improvements(groups)
-    ]
-    title = "probability of improvement"
-    return draw_intervals(rows, title, x_format=percent, x_range=(0.0, 1.0), levels=[0.5])
 
 
 def _films(results: Results, output: Path, room: int) -> tuple[str, int]:

@@ -82,13 +82,6 @@ class Run:
         last = np.flatnonzero(np.isfinite(frames + seconds))[-1]
         return float(frames[last]), float(seconds[last])
 
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Versions of the packages, by name, and the commit of a checkout."""
-        prefix = "versions."
-        named = {n: v for n, v in self.settings.items() if n.startswith(prefix)}
-        return {name.removeprefix(prefix): version for name, version in named.items()}
-
     def reaches(self, level: float, axis: Axis) -> float:
         """Return frames or seconds until the first evaluation at a level; infinity if none is."""
         there = np.flatnonzero(self.curve["score"] >= level)

@@ -78,7 +78,7 @@ def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     assert differences(found) == ["agent.learning_rate"]
     assert found[0].interquartile_mean >= found[1].interquartile_mean
     (pair,) = improvements(found)
-    assert 0.5 <= pair.probability <= 1
+    assert 0.5 <= pair.value <= 1
     assert np.isnan([pair.low, pair.high]).all()  # one of the groups has a single run
     assert re.search(r"better than .+\d  +-$", write_page([runs], "compare"), re.MULTILINE)
 
@@ -93,7 +93,7 @@ def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
     assert (np.diff(run.curve["seconds"]) > 0).all()
     assert run.reaches(float(run.curve["score"].min()), "frames") == run.curve["frames"].min()
     assert run.reaches(1e9, "seconds") == np.inf
-    assert run.versions["torchrl-gpu"]
+    assert run.settings["versions.torchrl-gpu"]
     assert (run.metrics["system/memory_bytes"][:1] > 2**20).all()
 
 
@@ -104,7 +104,7 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
     (first / "metrics.csv").write_text("".join(kept) + "768,1.0,trunc")  # killed in a row
     (first / "summary.json").unlink()
     (group,) = (each for each in the_groups(runs) if len(each.runs) == 2)
-    assert group.curve("frames").x.tolist() == [256, 512]
+    assert list(group.curve("frames").x) == [256, 512]
     assert group.ended == 1
     text = write_page([runs], "compare")
     assert "2, 1 not ended" in text
@@ -139,14 +139,14 @@ def test_curve_and_interval_of_known_scores() -> None:
 
     group = Group("sac", 0, [run(0, [0.0, 0.5, 1.0]), run(1, [0.2, 0.5, 0.6]), run(2, [0.1] * 3)])
     curve = group.curve("seconds")
-    assert curve.x.tolist() == [10, 20, 30]
-    np.testing.assert_allclose(curve.mean, [0.1, 1.1 / 3, 1.7 / 3])
+    assert list(curve.x) == [10, 20, 30]
+    np.testing.assert_allclose(curve.y, [0.1, 1.1 / 3, 1.7 / 3])
     np.testing.assert_allclose(curve.low[:1], [0.0], atol=1e-12)
     np.testing.assert_allclose(curve.high[:1], [0.2])
     np.testing.assert_allclose(group.scores, [1.0, 0.6, 0.1])  # the best one so far
     assert group.reaches(0.5, "frames") == (200, 2)
     assert group.reaches(0.9, "frames") == (np.inf, 1)
-    results = Results.of("reach", [group], 0.5, None)
+    results = Results("reach", [group], success=0.5)
     header, ((*cells,),) = results.table()
     row = dict(zip(header, cells, strict=True))
     assert row["IQM"] == "56.7 %"
@@ -177,7 +177,7 @@ def test_agents_are_compared_over_environments_with_success_rates() -> None:
     low, high = sac.interval
     assert 0.7 <= low < high <= 0.8  # 0.5 is never drawn in place of 0.9
     (pair,) = improvements([sac, ppo])
-    assert pair.probability == pytest.approx((0.25 + 1) / 2)
+    assert pair.value == pytest.approx((0.25 + 1) / 2)
     assert not over_environments(grouped(runs[:6]))  # ppo lacks an environment
     assert not over_environments(grouped([*runs, made("pole", "sac", 0, 500, "return")]))
 
