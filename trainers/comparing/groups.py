@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -109,13 +110,19 @@ class Group:
         return ", ".join(dict.fromkeys(run.settings.get(name, "-") for run in self.runs))
 
 
-def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
-    """Return the groups of each environment by its name, the best one first."""
+def grouped(runs: Sequence[Run]) -> dict[str, list[Group]]:
+    """Return the groups of each environment by its name, the best one first.
+
+    Success rates and mean returns in one environment, which has learned to report a success, are
+    apart.
+    """
+    measures = Counter(env for env, _ in {(run.env, run.measure) for run in runs})
     found: dict[str, dict[tuple, list[Run]]] = {}
     for run in runs:
+        env = run.env if measures[run.env] == 1 else f"{run.env}, {run.measure}"
         settings = ((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
         key = (run.agent, *settings)  # a script may have trained without a record of settings
-        found.setdefault(run.env, {}).setdefault(key, []).append(run)
+        found.setdefault(env, {}).setdefault(key, []).append(run)
     return {env: _ranked(groups.values()) for env, groups in sorted(found.items())}
 
 

@@ -187,7 +187,8 @@ def _details(results: Results, is_one: bool) -> Iterator[str]:
         rows = [[escape(name), escape(value)] for name, value in runs[0].settings.items()]
         yield folded("All settings", html_table(["setting", "value"], rows, "left"))
         return
-    yield folded(f"All metrics: {len(others)} more", panels(others))
+    limit = f" (of {_LINES} runs at most)" if len(runs) > _LINES else ""
+    yield folded(f"All metrics: {len(others)} more{limit}", panels(others))
     rows = [
         [
             *(f"<code>{escape(str(run.folder))}</code>", escape(run.settings.get("seed", "-"))),

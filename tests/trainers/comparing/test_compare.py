@@ -182,6 +182,13 @@ def test_agents_are_compared_over_environments_with_success_rates() -> None:
     assert not over_environments(grouped([*runs, made("pole", "sac", 0, 500, "return")]))
 
 
+def test_success_rates_and_returns_of_one_environment_are_apart() -> None:
+    runs = [made("reach", "sac", 0, 0.9), made("reach", "sac", 1, 250.0, "return")]
+    found = grouped(runs)
+    assert [*found] == ["reach, return", "reach, success"]
+    assert found["reach, success"][0].scores.tolist() == [0.9]
+
+
 ODD = {
     "a row of a callback": "100,1.0,,2.0,\n200,2.0,,4.0,\n300,,,,0.5\n",
     "the first row at once": "0,0.0,,4.0,\n",
