@@ -73,8 +73,12 @@ def bootstrap_interval(
         statistic: function of all scores together, from `[..., S, N]` to `[..., S]`.
 
     Returns:
-        Lower and upper bounds, each `[...]`; equal calls return equal bounds.
+        Lower and upper bounds, each `[...]`; NaN if a task has a single run, which says nothing
+        about others. Equal calls return equal bounds.
     """
+    if min(runs.shape[-1] for runs in strata) == 1:
+        unknown = np.full(strata[0].shape[:-1], np.nan)
+        return unknown, unknown
     generator = np.random.default_rng(0)
     drawn = [runs[..., _draws(generator, runs.shape[-1])] for runs in strata]
     low, high = np.percentile(statistic(np.concatenate(drawn, axis=-1)), _BOUNDS, axis=-1)
@@ -93,7 +97,8 @@ def probability_of_improvement(
         others: scores of the other runs of each task, `[M]`.
 
     Returns:
-        The probability, and the bounds of its 95 % stratified bootstrap interval.
+        The probability, and the bounds of its 95 % stratified bootstrap interval; they are NaN if a
+        task has a single run on a side.
     """
     generator = np.random.default_rng(0)
     means, samples = [], []
@@ -103,6 +108,8 @@ def probability_of_improvement(
         rows = _draws(generator, len(our))[:, :, None]
         samples.append(wins[rows, _draws(generator, len(other))[:, None, :]].mean(axis=(1, 2)))
     low, high = np.percentile(np.mean(samples, axis=0), _BOUNDS)
+    if min(map(len, (*ours, *others))) == 1:
+        low = high = math.nan
     return float(np.mean(means)), float(low), float(high)
 
 

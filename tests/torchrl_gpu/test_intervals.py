@@ -106,9 +106,10 @@ def test_intervals_at_many_positions_are_those_of_each() -> None:
     ("ours", "others", "expected"),
     [
         ([[2.0, 3.0]], [[0.0, 1.0]], (1.0, 1.0, 1.0)),
-        ([[0.0]], [[1.0]], (0.0, 0.0, 0.0)),
-        ([[1.0, 1.0]], [[1.0]], (0.5, 0.5, 0.5)),
-        ([[2.0], [0.0]], [[1.0], [1.0]], (0.5, 0.5, 0.5)),  # mean over tasks
+        ([[0.0]], [[1.0]], (0.0, math.nan, math.nan)),
+        ([[1.0, 1.0]], [[1.0]], (0.5, math.nan, math.nan)),
+        ([[1.0, 1.0]], [[1.0, 1.0]], (0.5, 0.5, 0.5)),
+        ([[2.0, 2.0], [0.0, 0.0]], [[1.0, 1.0], [1.0, 1.0]], (0.5, 0.5, 0.5)),  # mean over tasks
     ],
 )
 def test_probability_of_improvement_of_known_scores(
@@ -116,7 +117,13 @@ def test_probability_of_improvement_of_known_scores(
 ) -> None:
     assert probability_of_improvement(
         [np.array(each) for each in ours], [np.array(each) for each in others]
-    ) == pytest.approx(expected)
+    ) == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_task_with_a_single_run_has_no_interval() -> None:
+    low, high = bootstrap_interval([np.ones((4, 3)), np.ones((4, 1))])
+    assert low.shape == high.shape == (4,)
+    assert np.isnan([low, high]).all()
 
 
 def test_probability_of_improvement_agrees_with_a_plain_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,9 +15,9 @@ from torchrl_gpu.checkpoints.files import new_file, write_text
 from torchrl_gpu.commands import asks_for_help, read_arguments
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
-from trainers.comparing.groups import grouped, improvements, over_environments
+from trainers.comparing.groups import cut, grouped, improvements, over_environments
 from trainers.comparing.page import page
-from trainers.comparing.results import IMPROVEMENT, Results, improvement_row
+from trainers.comparing.results import Results
 from trainers.comparing.runs import read_runs
 
 _SETTINGS = """\
@@ -104,13 +105,14 @@ def write_page(
             "write torchrl-gpu compare"
         )
     groups = grouped(runs)
-    found = [Results.of(e, g, success, mean_return) for e, g in groups.items()]
+    found = [Results(env, each, success, mean_return) for env, each in groups.items()]
     if overall := over_environments(groups):
-        found.append(Results("all environments", overall, None))
+        found.append(Results("all environments", overall))
     envs = ", ".join(groups)
     title = f"{runs[0].agent} in {envs}" if len(runs) == 1 else f"{len(runs)} runs in {envs}"
     with nullcontext(output) if output else new_file(Path(f"{name}.html")) as file:
-        write_text(file, page(title, found, file))
+        text = page(title, found, file)
+        write_text(file, text.encode(errors="replace").decode())  # a path may not be UTF-8
     return "\n\n".join([*map(_text, found), f"page: {file}"])
 
 
@@ -129,8 +131,14 @@ def _text(results: Results) -> str:
     named = [[group.name, *row] for group, row in zip(groups, rows, strict=True)]
     parts = [table([results.env, *header], named)]
     if pairs := improvements(groups):
-        parts.append(table(IMPROVEMENT, list(map(improvement_row, pairs))))
+        cells = [(p.label, f"{p.value:.2f}", _interval(p.low, p.high)) for p in pairs]
+        parts.append(table(["comparison", "probability", "95 % interval"], cells))
     if not results.is_overall and (common := results.settings[0]):
-        header = ["setting", *(group.name for group in groups)]
-        parts.append(table(header, [[n, *values] for n, values in common], left=len(header)))
+        header = ["setting", *(group.short_name for group in groups)]
+        rows = [[name, *map(cut, values)] for name, values in common]
+        parts.append(table(header, rows, left=len(header)))
     return "\n\n".join(parts)
+
+
+def _interval(low: float, high: float) -> str:
+    return f"{low:.2f} to {high:.2f}" if math.isfinite(low) else "-"

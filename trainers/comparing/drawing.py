@@ -22,6 +22,7 @@ COLORS: Final = 8  # of the palette; a curve beyond them repeats one of them, da
 _WIDTH, _HEIGHT = 420, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 28, 38
 _MAX_POINTS: Final = 200  # of a curve
+_LIMIT: Final = 1e300  # larger numbers have no part in a range, whose size would be infinite
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Interval:
     """A row of a list of values.
 
     Attributes:
-        label: its name, in one or several lines.
+        label: its name, above it.
         value: value, a tick.
         low: lower bound.
         high: upper bound.
@@ -70,13 +71,26 @@ class Interval:
     color: int = 0
 
 
+def short(value: float) -> str:
+    """Return a number as in 0.05, 12, 40k, 1.5M, 3G."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{unit}"
+    return f"{value:.3g}"
+
+
+def percent(value: float) -> str:
+    """Return a share as in 95 %."""
+    return f"{100 * value:.3g} %"
+
+
 def draw_curves(
     curves: Sequence[Curve],
     title: str,
     x_label: str,
     *,
-    y_format: Callable[[float], str] | None = None,
-    x_format: Callable[[float], str] | None = None,
+    y_format: Callable[[float], str] = short,
+    x_format: Callable[[float], str] = short,
     x_range: tuple[float, float] | None = None,
     y_range: tuple[float, float] | None = None,
     levels: Sequence[float] = (),
@@ -87,8 +101,8 @@ def draw_curves(
         curves: curves, the first one at the back; those that are faint stand behind all others.
         title: what the vertical axis shows.
         x_label: what the horizontal axis shows.
-        y_format: text of a tick of the vertical axis; `short` without.
-        x_format: text of a tick of the horizontal axis; `short` without.
+        y_format: text of a tick of the vertical axis.
+        x_format: text of a tick of the horizontal axis.
         x_range: leftmost and rightmost position; None for 0 and those of the curves.
         y_range: lowest and highest value to show; None for those of the curves.
         levels: values at which a dotted line crosses the picture.
@@ -103,11 +117,11 @@ def draw_curves(
     shapes = []
     bottom = _HEIGHT - _BOTTOM
     for tick in ticks(low, high):
-        y, text = y_scale(tick), (y_format or short)(tick)
+        y, text = y_scale(tick), y_format(tick)
         shapes.append(f'<path class="grid" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
         shapes.append(_text(_LEFT - 6, y + 4, text, "end"))
     for tick in ticks(x_low, x_high, 5):
-        shapes.append(_text(x_scale(tick), bottom + 15, (x_format or short)(tick)))
+        shapes.append(_text(x_scale(tick), bottom + 15, x_format(tick)))
     shapes.append(f'<path class="axis" d="M{_LEFT} {bottom}H{_WIDTH - _RIGHT}"/>')
     for level in levels:
         if low <= level <= high:
@@ -136,7 +150,7 @@ def draw_intervals(
     rows: Sequence[Interval],
     title: str,
     *,
-    x_format: Callable[[float], str] | None = None,
+    x_format: Callable[[float], str] = short,
     x_range: tuple[float, float] | None = None,
     levels: Sequence[float] = (),
 ) -> str:
@@ -145,12 +159,12 @@ def draw_intervals(
     Args:
         rows: values, the first one at the top.
         title: what the axis shows.
-        x_format: text of a tick of the axis; `short` without.
+        x_format: text of a tick of the axis.
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.
     """
-    steps = [26 + 14 * len(row.label.splitlines()) for row in rows]
-    height = _TOP + sum(steps) + 26
+    step = 40
+    height = _TOP + step * len(rows) + 26
     xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
     low, high = x_range or _padded(xs)
     left, right = 14, _WIDTH - 14
@@ -159,14 +173,13 @@ def draw_intervals(
     shapes = []
     for tick in ticks(low, high):
         shapes.append(f'<path class="grid" d="M{scale(tick):.1f} {_TOP}V{bottom}"/>')
-        shapes.append(_text(scale(tick), bottom + 15, (x_format or short)(tick)))
+        shapes.append(_text(scale(tick), bottom + 15, x_format(tick)))
     for level in levels:
         shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
     y = _TOP - 12
-    for row, step in zip(rows, steps, strict=True):
-        lines, y, color = row.label.splitlines(), y + step, _color(row.color)
-        for number, line in enumerate(lines):
-            shapes.append(_text(left, y - 12 - 14 * (len(lines) - 1 - number), line, "start"))
+    for row in rows:
+        y, color = y + step, _color(row.color)
+        shapes.append(_text(left, y - 12, row.label, "start"))
         if not math.isfinite(row.value):
             continue
         shapes += [
@@ -184,19 +197,6 @@ def draw_intervals(
         )
     shapes.append(_text(left, 16, title, "start", "title"))
     return _svg(height, title, shapes)
-
-
-def short(value: float) -> str:
-    """Return a number as in 0.05, 12, 40k, 1.5M, 3G."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:.4g}{unit}"
-    return f"{value:.3g}"
-
-
-def percent(value: float) -> str:
-    """Return a share as in 95 %."""
-    return f"{100 * value:.3g} %"
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:
@@ -232,7 +232,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", name: str = "")
 
 def _finite(*parts: Values) -> list[float]:
     together = np.concatenate([np.empty(0), *parts])
-    found: list[float] = together[np.isfinite(together)].tolist()
+    found: list[float] = together[np.abs(together) < _LIMIT].tolist()
     return found
 
 

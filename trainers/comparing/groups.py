@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from torchrl_gpu.intervals import (
     interquartile_mean,
     probability_of_improvement,
 )
+from trainers.comparing.drawing import Curve, Interval
 from trainers.comparing.runs import Axis, Run
 
 _POINTS: Final = 150  # of the mean curve
@@ -24,31 +26,13 @@ _OF_A_RUN: Final = {"seed", "trainer.show_progress", "trainer.loggers"}
 _SECTIONS: Final = ("agent", "env")
 
 
-class Curve(NamedTuple):
-    """Interquartile mean over runs and its 95 % bootstrap interval by position, all `[T]`."""
-
-    x: Scores
-    mean: Scores
-    low: Scores
-    high: Scores
-
-
-class Improvement(NamedTuple):
-    """Probability that a run of one group scores higher than one of another, with its interval."""
-
-    group: Group
-    other: Group
-    probability: float
-    low: float
-    high: float
-
-
 @dataclass(frozen=True)
 class Group:
     """Runs with equal settings but the seed, or runs of one agent in several environments.
 
     Attributes:
-        name: agent, and the settings by which it differs from others of the same agent.
+        name: agent, and the settings by which it differs from others of the same agent; behind the
+            number where there are several groups.
         number: position among the groups of its environment, from 0.
         runs: its runs, at least one.
     """
@@ -56,6 +40,11 @@ class Group:
     name: str
     number: int
     runs: Sequence[Run]
+
+    @property
+    def short_name(self) -> str:
+        """Number, from 1, and agent."""
+        return f"{self.number + 1} {self.runs[0].agent}"
 
     @property
     def scores(self) -> Scores:
@@ -75,17 +64,14 @@ class Group:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % bootstrap interval of the interquartile mean; NaN for single runs."""
-        strata = self.strata
-        if max(map(len, strata)) == 1:
-            return np.nan, np.nan
-        low, high = bootstrap_interval(strata)
+        """95 % bootstrap interval of the interquartile mean; NaN for a single run."""
+        low, high = bootstrap_interval(self.strata)
         return float(low), float(high)
 
     @property
     def ended(self) -> int:
         """Number of runs that have ended."""
-        return sum(bool(run.summary) for run in self.runs)
+        return sum(run.ended for run in self.runs)
 
     def reaches(self, level: float, axis: Axis) -> tuple[float, int]:
         """Return median frames or seconds to a level, and how many runs reach it.
@@ -96,9 +82,10 @@ class Group:
         return float(np.median(reached)), int(np.isfinite(reached).sum())
 
     def curve(self, axis: Axis) -> Curve:
-        """Return the learning curve, from the last first evaluation to the first last one.
+        """Return the interquartile mean and its interval over frames or seconds.
 
-        Between its evaluations, the curve of a run is a straight line.
+        It goes from the last first evaluation of a run to the first last one. Between its
+        evaluations, the curve of a run is a straight line.
         """
         curves = [run.curve for run in self.runs]
         first = max(curve[axis][0] for curve in curves)
@@ -107,11 +94,9 @@ class Group:
         x = positions[(positions >= first) & (positions <= last)]
         if len(x) > _POINTS:
             x = np.linspace(first, last, _POINTS)
-        if not len(x):
-            return Curve(x, x, x, x)
         scores = np.stack([np.interp(x, c[axis], c["score"]) for c in curves], axis=-1)
-        mean = interquartile_mean(scores)
-        return Curve(x, mean, *(bootstrap_interval([scores]) if len(curves) > 1 else (mean, mean)))
+        interval = bootstrap_interval([scores])
+        return Curve(self.name, x, interquartile_mean(scores), *interval, self.number)
 
     def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
         """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""
@@ -125,13 +110,20 @@ class Group:
         return ", ".join(dict.fromkeys(run.settings.get(name, "-") for run in self.runs))
 
 
-def grouped(runs: Iterable[Run]) -> dict[str, list[Group]]:
-    """Return the groups of each environment by its name, the best one first."""
+def grouped(runs: Sequence[Run]) -> dict[str, list[Group]]:
+    """Return the groups of each environment by its name, the best one first.
+
+    Success rates and mean returns in one environment, which has learned to report a success, are
+    apart.
+    """
+    measures = Counter(env for env, _ in {(run.env, run.measure) for run in runs})
     found: dict[str, dict[tuple, list[Run]]] = {}
     for run in runs:
-        key = tuple((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
-        found.setdefault(run.env, {}).setdefault(key, []).append(run)
-    return {env: _named(_ranked(groups.values())) for env, groups in sorted(found.items())}
+        env = run.env if measures[run.env] == 1 else f"{run.env}, {run.measure}"
+        settings = ((n, v) for n, v in sorted(run.settings.items()) if _distinguishes(n))
+        key = (run.agent, *settings)  # a script may have trained without a record of settings
+        found.setdefault(env, {}).setdefault(key, []).append(run)
+    return {env: _ranked(groups.values()) for env, groups in sorted(found.items())}
 
 
 def over_environments(found: Mapping[str, Sequence[Group]]) -> list[Group]:
@@ -162,11 +154,18 @@ def differences(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def improvements(groups: Sequence[Group]) -> list[Improvement]:
-    """Return the comparison of every pair of groups, or of each with the best of more than five."""
+def improvements(groups: Sequence[Group]) -> list[Interval]:
+    """Return the probability that runs of a group score higher than those of another one.
+
+    It is that of every pair, or of the best group and each other one of more than five.
+    """
     better = groups if len(groups) <= 5 else groups[:1]
     return [
-        Improvement(one, two, *probability_of_improvement(one.strata, two.strata))
+        Interval(
+            f"{one.short_name} better than {two.short_name}",
+            *probability_of_improvement(one.strata, two.strata),
+            color=one.number,
+        )
         for position, one in enumerate(better)
         for two in groups[position + 1 :]
     ]
@@ -178,18 +177,14 @@ def _distinguishes(name: str) -> bool:
 
 
 def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
-    """Return groups with the names of their agents, the best one first."""
+    """Return groups with numbers and names, the best one first."""
     groups = [Group(runs[0].agent, 0, runs) for runs in found]
     groups.sort(key=lambda group: -group.interquartile_mean)
-    return [replace(group, number=number) for number, group in enumerate(groups)]
-
-
-def _named(groups: Sequence[Group]) -> list[Group]:
-    """Return groups with names that tell those of one agent apart."""
-    names = [_name(group, groups) for group in groups]
+    if len(groups) == 1:
+        return groups
     return [
-        replace(group, name=name if names.count(name) == 1 else f"{name} (#{group.number + 1})")
-        for group, name in zip(groups, names, strict=True)
+        replace(group, number=number, name=f"{number + 1} {_name(group, groups)}")
+        for number, group in enumerate(groups)
     ]
 
 
@@ -197,9 +192,14 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     own = [other for other in groups if other.name == group.name]
     names = [name for name in differences(own) if _distinguishes(name)]
     names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
-    shown = [f"{_last(name, names)}={group.setting(name)}" for name in names[:_SHOWN]]
+    shown = [f"{_last(name, names)}={cut(group.setting(name))}" for name in names[:_SHOWN]]
     more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
     return ", ".join([group.name, *shown, *more])
+
+
+def cut(text: str, size: int = 20) -> str:
+    """Return a text, or its beginning where it is longer than a size."""
+    return text if len(text) <= size else f"{text[: size - 1]}…"
 
 
 def _last(name: str, names: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from torchrl_gpu.tables import human_time
 from trainers.comparing.drawing import percent, short
-from trainers.comparing.groups import Group, Improvement, differences
+from trainers.comparing.groups import Group, differences
 from trainers.comparing.runs import Axis
 
 Values = tuple[str, list[str]]  # name of a setting, and its value in each group
@@ -24,20 +24,19 @@ class Results:
     Attributes:
         env: name of the environment.
         groups: groups, at least one.
-        level: score of an evaluation that counts as a success; None if there is none.
+        success: success rate of an evaluation that counts as solved; None for none.
+        mean_return: the same where scores are mean returns.
     """
 
     env: str
     groups: Sequence[Group]
-    level: float | None
+    success: float | None = None
+    mean_return: float | None = None
 
-    @classmethod
-    def of(
-        cls, env: str, groups: Sequence[Group], success: float, mean_return: float | None
-    ) -> Results:
-        """Return results whose level fits the scores: success rates, or returns without them."""
-        is_rate = groups[0].runs[0].measure == "success"
-        return cls(env, groups, success if is_rate else mean_return)
+    @property
+    def level(self) -> float | None:
+        """Score of an evaluation that counts as solved; None if there is none."""
+        return self.success if self.is_success else self.mean_return
 
     @property
     def is_success(self) -> bool:
@@ -90,7 +89,8 @@ class Results:
 
     def system(self, group: Group) -> dict[str, str]:
         """Return frames a second, mean utilisation and highest memory, by name of the column."""
-        rate = float(np.mean([run.rate for run in group.runs]))
+        ends = [run.end for run in group.runs]
+        rate = np.mean([frames / max(seconds, 1e-9) for frames, seconds in ends])
         values = {name: (f(group.value(metric, by))) for name, metric, by, f in _SYSTEM}
         return {"frames/s": f"{rate:,.0f}", **values}
 
@@ -109,22 +109,16 @@ class Results:
     @property
     def settings(self) -> tuple[list[Values], list[Values]]:
         """Settings that differ, and those of which the agents of some groups have none."""
-        names = [name for name in differences(self.groups) if not name.endswith("_target_")]
+        names = [
+            name
+            for name in differences(self.groups)
+            if not name.startswith("choices.") and not name.endswith("_target_")
+        ]
         rows = [(n, [group.setting(n) for group in self.groups]) for n in names]
         return [r for r in rows if "-" not in r[1]], [r for r in rows if "-" in r[1]]
 
 
-IMPROVEMENT = ("comparison", "probability", "95 % interval")
-
-
-def improvement_row(improvement: Improvement) -> list[str]:
-    """Return the row of a comparison, a cell for each name of `IMPROVEMENT`."""
-    group, other, probability, low, high = improvement
-    name = f"{group.name} better than {other.name}"
-    return [name, f"{probability:.2f}", f"{low:.2f} to {high:.2f}"]
-
-
-def gibibytes(value: float) -> str:
+def _gibibytes(value: float) -> str:
     """Return a number of bytes as text."""
     return f"{value / 2**30:.2f} GiB" if math.isfinite(value) else "-"
 
@@ -136,7 +130,7 @@ def _percent(value: float) -> str:
 # Columns: name, metric, its summary over the rows of a run, and its text.
 _SYSTEM: Final[Sequence[tuple[str, str, Callable, Callable[[float], str]]]] = (
     ("cpu", "system/cpu_percent", np.mean, _percent),
-    ("memory", "system/memory_bytes", np.max, gibibytes),
+    ("memory", "system/memory_bytes", np.max, _gibibytes),
     ("device", "system/device_percent", np.mean, _percent),
-    ("device memory", "system/device_memory_bytes", np.max, gibibytes),
+    ("device memory", "system/device_memory_bytes", np.max, _gibibytes),
 )

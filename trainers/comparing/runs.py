@@ -39,7 +39,7 @@ class Run:
         env: name of the environment, as in `gym/CartPole-v1`.
         agent: name of the agent.
         metrics: columns of `metrics.csv`, each `[rows]`; NaN where a row lacks the metric.
-        summary: content of `summary.json`; empty until the training ends.
+        summary: content of `summary.json`; empty without one.
     """
 
     folder: Path
@@ -52,34 +52,35 @@ class Run:
     @property
     def measure(self) -> Literal["success", "return"]:
         """What scores are: success rates from 0 to 1, or mean returns without them."""
-        return "success" if "evaluation/success" in self.metrics else "return"
+        rates = self.metrics.get("evaluation/success", np.empty(0))
+        return "success" if np.isfinite(rates).any() else "return"
 
     @cached_property
     def curve(self) -> Mapping[str, Scores]:
         """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
-        scores = self.metrics[f"evaluation/{self.measure}"]
-        rows = np.isfinite(scores)
+        none = np.full_like(self.metrics["frames"], np.nan)
+        scores = self.metrics.get(f"evaluation/{self.measure}", none)
+        rows = np.isfinite(scores) & np.isfinite(self.metrics["seconds"])
         found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
         return {**found, "score": scores[rows]}
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has a closing evaluation; one that was stopped has none."""
+        return self.summary.get("ended") is True
 
     @property
     def score(self) -> float:
         """Score of the closing evaluation; the best one so far of a run that has not ended."""
         name = "success" if self.measure == "success" else "mean_return"
-        score = self.summary.get(name)
-        return float(self.curve["score"].max() if score is None else score)
+        return float(self.summary[name] if self.ended else self.curve["score"].max())
 
-    @property
-    def rate(self) -> float:
-        """Frames per second of the whole training, evaluations included."""
-        return float(self.metrics["frames"][-1] / self.metrics["seconds"][-1])
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """Versions of the packages, by name, and the commit of a checkout."""
-        prefix = "versions."
-        named = {n: v for n, v in self.settings.items() if n.startswith(prefix)}
-        return {name.removeprefix(prefix): version for name, version in named.items()}
+    @cached_property
+    def end(self) -> tuple[float, float]:
+        """Frames and seconds of the last row that has both."""
+        frames, seconds = self.metrics["frames"], self.metrics["seconds"]
+        last = np.flatnonzero(np.isfinite(frames + seconds))[-1]
+        return float(frames[last]), float(seconds[last])
 
     def reaches(self, level: float, axis: Axis) -> float:
         """Return frames or seconds until the first evaluation at a level; infinity if none is."""
@@ -131,13 +132,11 @@ def read_run(folder: Path) -> Run:
     """Return the run of a run folder.
 
     Raises:
-        ConfigurationError: it holds no evaluation, or a file cannot be read.
+        ConfigurationError: it holds no evaluation, a file cannot be read, or the score is not a
+            finite number.
     """
     config = _read_config(folder / "config.yaml")
     metrics = _read_metrics(folder / _METRICS)
-    evaluated = {"evaluation/success", "evaluation/return"} & metrics.keys()
-    if not any(np.isfinite(metrics[name]).any() for name in evaluated):
-        raise ConfigurationError(f"{folder}: the run has no evaluation yet")
     path = folder / "summary.json"
     summary: Any = {}
     if path.exists():
@@ -145,17 +144,27 @@ def read_run(folder: Path) -> Run:
             summary = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
+        summary = summary if isinstance(summary, dict) else {}
     choices, env = config.get("choices") or {}, config.get("env") or {}
     chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
-    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_", "agent")
-    return Run(
+    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_")
+    run = Run(
         folder=folder,
         settings=dict(_flat(config)),
         env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
-        agent=str(agent).rpartition(".")[2],
+        agent=str(agent or summary.get("agent", "?")).rpartition(".")[2],
         metrics=metrics,
-        summary=summary if isinstance(summary, dict) else {},
+        summary=summary,
     )
+    if not len(run.curve["score"]):
+        raise ConfigurationError(f"{folder}: the run has no evaluation yet")
+    try:
+        is_known = math.isfinite(run.score)
+    except (KeyError, TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise ConfigurationError(f"{path} has no finite score of the closing evaluation")
+    return run
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
@@ -184,7 +193,7 @@ def _read_metrics(path: Path) -> dict[str, Scores]:
     """Return the columns of the metrics, without a last row that a kill has truncated."""
     if not path.exists():
         raise ConfigurationError(
-            f"{path.parent}: the run has no {path.name}; train with csv among trainer.loggers"
+            f"{path.parent}: the run has no {path.name} yet, or no csv among trainer.loggers"
         )
     try:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -206,4 +215,4 @@ def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
         for key, each in value.items():
             yield from _flat(each, f"{name}.{key}" if name else str(key))
     else:
-        yield name, "null" if value is None else str(value)
+        yield name, "null" if value is None else " ".join(str(value).split())

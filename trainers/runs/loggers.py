@@ -267,7 +267,8 @@ class _TrackioSink:
         # An optional package, imported where it is needed.
         self._run: Any = importlib.import_module("trackio").init(
             os.environ.get("TRACKIO_PROJECT", "torchrl-gpu"),
-            name=folder.name,
+            # Runs of two agents can begin in the same second; one of the same name is resumed.
+            name="/".join(folder.absolute().parts[-4:]),
             config=dict(settings),
             resume="allow",
             embed=False,

@@ -1,6 +1,7 @@
 """`torchrl-gpu compare` and `report` on runs that the program has trained."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -69,14 +70,17 @@ def edit(path: Path, *replacements: tuple[str, str]) -> None:
 
 def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     found = the_groups(runs)
-    assert sorted((group.name, len(group.runs)) for group in found) == [
+    assert [group.name[:2] for group in found] == ["1 ", "2 "]
+    assert sorted((group.name[2:], len(group.runs)) for group in found) == [
         ("ppo, learning_rate=0.001", 2),
         ("ppo, learning_rate=0.1", 1),
     ]
     assert differences(found) == ["agent.learning_rate"]
     assert found[0].interquartile_mean >= found[1].interquartile_mean
     (pair,) = improvements(found)
-    assert 0.5 <= pair.probability <= 1
+    assert 0.5 <= pair.value <= 1
+    assert np.isnan([pair.low, pair.high]).all()  # one of the groups has a single run
+    assert re.search(r"better than .+\d  +-$", write_page([runs], "compare"), re.MULTILINE)
 
 
 def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
@@ -89,7 +93,7 @@ def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
     assert (np.diff(run.curve["seconds"]) > 0).all()
     assert run.reaches(float(run.curve["score"].min()), "frames") == run.curve["frames"].min()
     assert run.reaches(1e9, "seconds") == np.inf
-    assert run.versions["torchrl-gpu"]
+    assert run.settings["versions.torchrl-gpu"]
     assert (run.metrics["system/memory_bytes"][:1] > 2**20).all()
 
 
@@ -100,10 +104,31 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
     (first / "metrics.csv").write_text("".join(kept) + "768,1.0,trunc")  # killed in a row
     (first / "summary.json").unlink()
     (group,) = (each for each in the_groups(runs) if len(each.runs) == 2)
-    assert group.curve("frames").x.tolist() == [256, 512]
+    assert list(group.curve("frames").x) == [256, 512]
     assert group.ended == 1
     text = write_page([runs], "compare")
     assert "2, 1 not ended" in text
+
+
+def test_runs_of_scripts_are_told_apart_by_their_agents(runs: Path) -> None:
+    for folder, agent in zip(folders(runs)[:2], ("SAC", "PPO"), strict=True):
+        (folder / "config.yaml").write_text("{}\n")
+        summary = json.loads((folder / "summary.json").read_text())
+        summary.update(agent=agent, env="Mine")
+        (folder / "summary.json").write_text(json.dumps(summary))
+    found = grouped(read_runs(folders(runs)[:2]))
+    assert {group.runs[0].agent for group in found["Mine"]} == {"SAC", "PPO"}
+
+
+def test_a_run_that_was_stopped_has_not_ended(runs: Path) -> None:
+    folder = folders(runs)[0]
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["ended"]  # as a training writes it before the closing evaluation
+    (folder / "summary.json").write_text(json.dumps({**summary, "mean_return": 1e6}))
+    run = read_run(folder)
+    assert run.score == run.curve["score"].max()
+    assert "1, 1 not ended" in write_page([folder], "report")
+    assert "the run has not ended" in Path("report.html").read_text()
 
 
 def test_curve_and_interval_of_known_scores() -> None:
@@ -114,14 +139,14 @@ def test_curve_and_interval_of_known_scores() -> None:
 
     group = Group("sac", 0, [run(0, [0.0, 0.5, 1.0]), run(1, [0.2, 0.5, 0.6]), run(2, [0.1] * 3)])
     curve = group.curve("seconds")
-    assert curve.x.tolist() == [10, 20, 30]
-    np.testing.assert_allclose(curve.mean, [0.1, 1.1 / 3, 1.7 / 3])
+    assert list(curve.x) == [10, 20, 30]
+    np.testing.assert_allclose(curve.y, [0.1, 1.1 / 3, 1.7 / 3])
     np.testing.assert_allclose(curve.low[:1], [0.0], atol=1e-12)
     np.testing.assert_allclose(curve.high[:1], [0.2])
     np.testing.assert_allclose(group.scores, [1.0, 0.6, 0.1])  # the best one so far
     assert group.reaches(0.5, "frames") == (200, 2)
     assert group.reaches(0.9, "frames") == (np.inf, 1)
-    results = Results.of("reach", [group], 0.5, None)
+    results = Results("reach", [group], success=0.5)
     header, ((*cells,),) = results.table()
     row = dict(zip(header, cells, strict=True))
     assert row["IQM"] == "56.7 %"
@@ -147,14 +172,67 @@ def test_agents_are_compared_over_environments_with_success_rates() -> None:
         for seed, score in enumerate(row)
     ]
     sac, ppo = over_environments(grouped(runs))
-    assert (sac.name, len(sac.runs)) == ("sac", 4)
+    assert (sac.name, len(sac.runs)) == ("1 sac", 4)
     assert sac.interquartile_mean == pytest.approx(0.75)  # of 0.5 0.6 0.9 1.0
     low, high = sac.interval
     assert 0.7 <= low < high <= 0.8  # 0.5 is never drawn in place of 0.9
     (pair,) = improvements([sac, ppo])
-    assert pair.probability == pytest.approx((0.25 + 1) / 2)
+    assert pair.value == pytest.approx((0.25 + 1) / 2)
     assert not over_environments(grouped(runs[:6]))  # ppo lacks an environment
     assert not over_environments(grouped([*runs, made("pole", "sac", 0, 500, "return")]))
+
+
+def test_success_rates_and_returns_of_one_environment_are_apart() -> None:
+    runs = [made("reach", "sac", 0, 0.9), made("reach", "sac", 1, 250.0, "return")]
+    found = grouped(runs)
+    assert [*found] == ["reach, return", "reach, success"]
+    assert found["reach, success"][0].scores.tolist() == [0.9]
+
+
+ODD = {
+    "a row of a callback": "100,1.0,,2.0,\n200,2.0,,4.0,\n300,,,,0.5\n",
+    "the first row at once": "0,0.0,,4.0,\n",
+    "no success rate": "100,1.0,nan,4.0,\n200,2.0,nan,-inf,\n",
+    "huge": "100,1.0,,4.0,1e308\n200,2.0,,3.0,-1e308\n300,3.0,,3.0,inf\n",
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+@pytest.mark.filterwarnings("error")
+def test_metrics_with_odd_numbers_are_shown(case: str, runs: Path) -> None:
+    folder = folders(runs)[0]
+    (folder / "summary.json").unlink()
+    header = "frames,seconds,evaluation/success,evaluation/return,loss/odd\n"
+    (folder / "metrics.csv").write_text(header + ODD[case])
+    run = read_run(folder)
+    assert (run.measure, run.score) == ("return", 4.0)
+    for name in ("compare", "report"):
+        assert "1 not ended" in write_page([runs if name == "compare" else folder], name)
+        text = Path(f"{name}.html").read_text()
+        assert not re.search(r"[ ,>]nan[ ,<]", text.lower())
+
+
+@pytest.mark.parametrize("score", ["NaN", "null", '"high"'])
+def test_a_run_without_a_finite_score_is_left_out(
+    score: str, runs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = folders(runs)[0]
+    known = json.loads((folder / "summary.json").read_text())["mean_return"]
+    edit(folder / "summary.json", (f'"mean_return": {known}', f'"mean_return": {score}'))
+    assert len(read_runs([runs])) == 2
+    assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
+
+
+def test_long_and_strange_values_keep_tables_narrow_and_the_page_safe(runs: Path) -> None:
+    value = "<script>alert(1)</script>\\n" + 50 * "long "
+    edit(folders(runs)[0] / "config.yaml", ("activation: relu", f'activation: "{value}"'))
+    strange = Path("a & b 'ü' <b>")
+    runs.rename(strange)
+    text = write_page([strange], "compare")
+    assert "activation=<script>alert(1)</s…" in text
+    assert max(map(len, text.splitlines())) < 120
+    page = Page(Path("compare.html").read_text())
+    assert not {"script", "b"} & {*page.found}
 
 
 class Page(HTMLParser):
@@ -218,6 +296,19 @@ def test_a_large_film_is_linked(runs: Path) -> None:
     assert linked.resolve() == film.resolve()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="paths are Unicode")
+def test_a_path_that_is_not_utf_8_is_shown_and_linked(runs: Path) -> None:
+    film = folders(runs)[0] / "videos" / "demo.mp4"
+    film.parent.mkdir()
+    film.write_bytes(bytes(5 * 2**20))
+    odd = Path(os.fsdecode(b"odd\xff"))
+    runs.rename(odd)
+    write_page([odd], "compare")
+    text = Path("compare.html").read_text()
+    assert Page(text).sources[0].startswith("odd%FF/")
+    assert "<code>odd?/" in text
+
+
 @pytest.mark.skipif(find_browser() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("name", ["compare", "report"])
 def test_pages_open_in_a_browser(name: str, runs: Path, tmp_path: Path) -> None:
@@ -271,7 +362,7 @@ REFUSED = {
     "suffix": (["runs", "output=page.pdf"], "output=page.pdf: name a .html file"),
     "range": (["runs", "success=2"], "success=2: "),
     "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
-    "no metrics": (["bare"], "bare: the run has no metrics.csv; train with csv among"),
+    "no metrics": (["bare"], "bare: the run has no metrics.csv yet, or no csv among trainer."),
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
     "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),

@@ -236,8 +236,9 @@ def test_trackio_keeps_metrics_and_settings_on_this_machine(tmp_path: Path) -> N
     script = f"""
 from pathlib import Path
 from trainers.runs.loggers import LoggerName, MetricLogger
-for frames in (100, 200):  # the second one resumes
-    logger = MetricLogger(Path({str(tmp_path / "one")!r}), ["trackio"], {SETTINGS})
+for agent, frames in (("sac", 100), ("ppo", 100), ("sac", 200)):  # the last one resumes
+    folder = Path({str(tmp_path)!r}, "runs/fanuc", agent, "20260101_000000")
+    logger = MetricLogger(folder, ["trackio"], {SETTINGS})
     logger.log(frames, {{"loss/critic": float(frames)}})
     logger.close()
 """
@@ -250,10 +251,11 @@ for frames in (100, 200):  # the second one resumes
     )
     with closing(sqlite3.connect(tmp_path / "trackio" / "torchrl-gpu.db")) as database:
         logged = database.execute("SELECT run_name, step, metrics FROM metrics").fetchall()
-        ((config,),) = database.execute("SELECT config FROM configs").fetchall()
+        (config,), _ = database.execute("SELECT config FROM configs").fetchall()
     assert [(run, step, json.loads(metrics)) for run, step, metrics in logged] == [
-        ("one", 100, {"loss/critic": 100.0}),
-        ("one", 200, {"loss/critic": 200.0}),
+        ("runs/fanuc/sac/20260101_000000", 100, {"loss/critic": 100.0}),
+        ("runs/fanuc/ppo/20260101_000000", 100, {"loss/critic": 100.0}),
+        ("runs/fanuc/sac/20260101_000000", 200, {"loss/critic": 200.0}),
     ]
     assert json.loads(config).items() >= SETTINGS.items()
 
