@@ -47,6 +47,7 @@ class Page:
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
             self._server = viser.ViserServer(host, port, label=title, verbose=False)
         name = socket.gethostname() if host in _ANY_INTERFACE else host
+        name = f"[{name}]" if ":" in name else name  # IPv6
         self.address = f"http://{name}:{self._server.get_port()}"
         self._lock = threading.Lock()
         self._picture: Picture | None = None

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -97,6 +98,19 @@ def viewer_of(
     load = [] if loaded is None else loaded
     player = Player(env, policy_for(env), CPU)
     return Viewer(page, player, checkpoints, load.append, learning, seconds_between=0.0)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_the_address_of_the_page_leads_to_it(host: str, name: str) -> None:
+    if host == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    port = free_port(host, 0)
+    with closing(Page(host, port, "a test")) as page:
+        assert page.address == f"http://{name}:{port}"
+        with urllib.request.urlopen(page.address, timeout=30) as answer:
+            assert answer.status == 200
 
 
 def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
