@@ -25,7 +25,7 @@ from trainers.viewing.address import free_port
 from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
-from trainers.viewing.player import Player
+from trainers.viewing.player import MAX_STEPS, Player
 from trainers.viewing.viewer import Viewer
 
 pytest.importorskip("viser")
@@ -141,6 +141,21 @@ def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv
             viewer.run()
         assert steps_in(page.pictures[0]) == (2, 0)
         assert {steps_in(picture)[0] for picture in page.pictures} == {2}
+
+
+def test_curves_of_a_long_episode_are_those_of_its_last_steps() -> None:
+    env = DrawnEnv(num_envs=1, max_episode_steps=10**6)
+    player = Player(env, policy_for(env), CPU)
+    steps = MAX_STEPS + 3
+    rewards = []
+    for _ in range(steps):
+        player.step()
+        rewards.append(player.curves()["reward"][-1])
+    curves = player.curves()
+    assert {len(values) for values in curves.values()} == {MAX_STEPS}
+    assert curves["seconds"][[0, -1]] == pytest.approx([0.004, 0.001 * steps])
+    assert (curves["reward"] == rewards[3:]).all()
+    assert player.episode_return == pytest.approx(sum(rewards))
 
 
 def test_a_pause_shows_the_same_picture(env: DrawnEnv) -> None:
