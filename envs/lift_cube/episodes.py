@@ -25,16 +25,16 @@ class Episodes:
         self.steps = torch.zeros(count, 1, dtype=torch.int64, device=device)  # of each episode
         self.last_action = torch.zeros(count, 4, device=device)
         self.was_lifted = torch.zeros(count, dtype=torch.bool, device=device)  # `Progress.lifted`
-        self.quantities = torch.zeros(len(TERMS[task]), count, device=device)  # of the last step
+        self.progress: Progress | None = None  # of the last step
         # Sums of `Progress.quantities` since the last metrics, and the number of steps in them.
-        self.term_sums = torch.zeros_like(self.quantities)
+        self.term_sums = torch.zeros(len(TERMS[task]), count, device=device)
         self.term_count = 0
 
     def advance(self, action: Tensor, progress: Progress) -> None:
         """Count a step with its actions `[N, 4]`."""
         self.steps += 1
         self.last_action, self.was_lifted = action, progress.lifted
-        self.quantities = progress.quantities
+        self.progress = progress
         self.term_sums += progress.quantities
         self.term_count += 1
 
@@ -53,16 +53,8 @@ class Episodes:
             return {}
         means = self.term_sums.mean(1) / self.term_count
         self.term_sums, self.term_count = torch.zeros_like(self.term_sums), 0
-        return {f"reward/{term}": value for term, value in self._terms(means).items()}
-
-    def terms_of(self, index: int) -> dict[str, float]:
-        """Return the terms of the last reward of one environment, by name."""
-        return {n: float(x) for n, x in self._terms(self.quantities[:, index].cpu()).items()}
-
-    def _terms(self, quantities: Tensor) -> dict[str, Tensor]:
-        """Return the terms for quantities `[T]`, by name."""
         factors = TERMS[self._task].items()
-        return {n: factor * x for (n, factor), x in zip(factors, quantities, strict=True)}
+        return {f"reward/{n}": factor * x for (n, factor), x in zip(factors, means, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return all but the scene."""

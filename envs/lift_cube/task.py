@@ -99,6 +99,15 @@ class Judge:
         reward = torch.add(self._weights @ quantities, success, alpha=SUCCESS_REWARD) - 1.0
         return Progress(lifted, success, reward, quantities)
 
+    def parts(self, progress: Progress, index: int) -> dict[str, float]:
+        """Return what the reward of one environment adds up from, by name.
+
+        These are the terms divided by m, `step`, which is -1, and `success`, which is 0 or 10.
+        """
+        scaled = (self._weights * progress.quantities[:, index]).tolist()
+        terms = dict(zip(TERMS[self._task], scaled, strict=True))
+        return {**terms, "step": -1.0, "success": SUCCESS_REWARD * float(progress.success[index])}
+
     def measure(self, scene: Scene) -> tuple[str, Tensor]:
         """Return the name and the values `[N]`, m, of the length that measures the task.
 

@@ -68,9 +68,7 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     )
     collided = collides(around) & sea.active
     arrived = (after <= GOAL_RADIUS) & sea.active & ~collided
-    # -0.1 + (distance before - distance after) - 0.1 phi, -5 on collision, +10 on goal
-    reward = STEP_REWARD + (before - after) + GIVE_WAY_REWARD * give_way_angle(view)
-    reward = reward + COLLISION_REWARD * collided + GOAL_REWARD * arrived
+    reward = sum(_terms(before - after, view, collided, arrived).values())
     afterwards = sea._replace(
         motion=motion,
         active=sea.active & ~(collided | arrived),
@@ -82,6 +80,19 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     return Transition(following, reward * sea.active, is_late)
 
 
+def _terms(
+    progress: Tensor, view: View, collided: Tensor, arrived: Tensor
+) -> dict[str, float | Tensor]:
+    """Return the terms of the rewards of robots that were active, each `[R, N]` or one number."""
+    return {
+        "step": STEP_REWARD,
+        "progress": progress,
+        "give way": GIVE_WAY_REWARD * give_way_angle(view),
+        "collision": COLLISION_REWARD * collided,
+        "goal": GOAL_REWARD * arrived,
+    }
+
+
 def terms_of(before: Sea, now: Episode) -> dict[str, Tensor]:
     """Return the terms of the rewards of the step between two states, each `[R, N]`, by name."""
     moved, after = before.active, now.sea
@@ -89,13 +100,9 @@ def terms_of(before: Sea, now: Episode) -> dict[str, Tensor]:
         (sea.goal - sea.motion[POSITION]).square().sum(0).sqrt() for sea in (before, after)
     )
     arrived = after.reached & ~before.reached
-    return {
-        "step": STEP_REWARD * moved,
-        "progress": (farther - nearer) * moved,
-        "give way": GIVE_WAY_REWARD * give_way_angle(now.view) * moved,
-        "collision": COLLISION_REWARD * (moved & ~after.active & ~arrived),
-        "goal": GOAL_REWARD * arrived,
-    }
+    collided = moved & ~after.active & ~arrived
+    terms = _terms(farther - nearer, now.view, collided, arrived)
+    return {name: term * moved for name, term in terms.items()}
 
 
 def start_episodes(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:

@@ -120,7 +120,9 @@ class Environment(EnvBase):
     def reward_terms(self, index: int) -> Mapping[str, float]:
         """Return the terms of the reward of the last step in one environment, by name.
 
-        A viewer draws them as curves. An environment whose reward is one number has none.
+        A viewer draws them as curves. Names are the same in every step. The terms add up to the
+        reward, with several robots to the mean of theirs. An environment whose reward is one number
+        has none.
 
         Args:
             index: index of the environment in the batch.

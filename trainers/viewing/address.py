@@ -1,5 +1,6 @@
 """The address of the viewer, and what it needs before anything is built."""
 
+import errno
 import os
 import socket
 from importlib.util import find_spec
@@ -41,6 +42,10 @@ def free_port(host: str, port: int) -> int:
         try:
             listener.bind(address)
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigurationError(
+                    f"viewer_host={host}: not an address of this machine"
+                ) from None
             raise ConfigurationError(
                 f"viewer_port={port}: cannot listen on {host}: {error.strerror}; choose another "
                 "port, or viewer_port=0 for a free one"

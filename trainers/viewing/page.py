@@ -21,7 +21,7 @@ _PANEL_WIDTH: Final = 400  # px
 _PLOT_ASPECT: Final = 2.7
 _COLORS: Final = (
     *("#4dabf7", "#ff922b", "#69db7c", "#f783ac", "#ffd43b", "#b197fc"),
-    *("#63e6be", "#ff8787", "#ced4da"),
+    *("#63e6be", "#ff8787", "#ced4da", "#a9e34b"),
 )
 _SPEEDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _QUALITY: Final = 85  # of JPEG
@@ -47,6 +47,7 @@ class Page:
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
             self._server = viser.ViserServer(host, port, label=title, verbose=False)
         name = socket.gethostname() if host in _ANY_INTERFACE else host
+        name = f"[{name}]" if ":" in name else name  # IPv6
         self.address = f"http://{name}:{self._server.get_port()}"
         self._lock = threading.Lock()
         self._picture: Picture | None = None

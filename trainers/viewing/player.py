@@ -1,6 +1,7 @@
 """Plays the episodes that a viewer shows, of one environment of a batch, step by step."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
+from typing import Final
 
 import numpy as np
 import torch
@@ -13,7 +14,8 @@ from torchrl_gpu.environments.robots import Robots
 from trainers.evaluation.film import USUAL_STEP_SECONDS, Picture, enlarged, step_once
 from trainers.viewing.curves import Curve
 
-REWARD = "reward"
+REWARD: Final = "reward"
+MAX_STEPS: Final = 2000  # last steps of an episode in its curves, which the page gets each time
 
 
 class Player:
@@ -30,6 +32,8 @@ class Player:
         index: number of the environment that is shown; a change takes `begin`.
         step_seconds: simulated time of a step.
         done: whether the episode is over.
+        steps: number of steps of the episode.
+        episode_return: undiscounted return of the episode so far.
         episodes: number of episodes that ended since `count_anew`.
         successes: number of those that succeeded; None in an environment without success.
     """
@@ -55,17 +59,19 @@ class Player:
         """Begin an episode."""
         self._state = self._env.reset()
         self.done = False
-        self.steps = 0
-        # Rewards of the steps so far, in all and by terms.
-        self._rewards: dict[str, list[float]] = defaultdict(list)
+        self.steps, self.episode_return = 0, 0.0
+        # Rewards of the last steps, in all and by terms.
+        self._rewards: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_STEPS))
 
     def step(self) -> None:
         """Step once, in an episode that is not over."""
         state = step_once(self._env, self._robots, self._policy, self._device, self._state)
         after = state["next"]
         # The robots of one environment share its return.
-        reward = after[self._robots.reward_key].reshape(self._env.num_envs, -1)[self.index].mean()
-        self._rewards[REWARD].append(float(reward))
+        rewards = after[self._robots.reward_key].reshape(self._env.num_envs, -1)
+        reward = float(rewards[self.index].mean())
+        self.episode_return += reward
+        self._rewards[REWARD].append(reward)
         for name, value in self._env.reward_terms(self.index).items():
             self._rewards[name].append(value)
         self.steps += 1
@@ -81,14 +87,13 @@ class Player:
         """Simulated time since the beginning of the episode."""
         return self.steps * self.step_seconds
 
-    @property
-    def episode_return(self) -> float:
-        """Undiscounted return of the episode so far."""
-        return sum(self._rewards[REWARD])
-
     def curves(self) -> dict[str, Curve]:
-        """Return time in seconds, and the reward of each step so far, in all and by terms `[K]`."""
-        time = self.step_seconds * np.arange(1, self.steps + 1)
+        """Return time in seconds, and the reward of each step, in all and by terms `[K]`.
+
+        The steps are the last ones of the episode, at most `MAX_STEPS`.
+        """
+        first = max(0, self.steps - MAX_STEPS)
+        time = self.step_seconds * np.arange(first + 1, self.steps + 1)
         return {"seconds": time, **{name: np.array(x) for name, x in self._rewards.items()}}
 
     def picture(self) -> Picture:

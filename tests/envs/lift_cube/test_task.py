@@ -42,6 +42,13 @@ def test_each_stage_of_lifting_is_worth_more_than_the_one_before() -> None:
     assert len(set(rewards)) == len(rewards)
 
 
+@pytest.mark.parametrize("judge", [LIFT, REACH])
+def test_the_parts_add_up_to_the_reward(judge: Judge) -> None:
+    for scene in (_scene(0.015, touches=(False, False), away=0.3), _scene(0.021), _scene(0.081)):
+        progress = judge(scene, _flag(True), torch.ones(1))
+        assert sum(judge.parts(progress, 0).values()) == pytest.approx(float(progress.reward))
+
+
 def test_holding_the_cube_just_below_the_goal_costs_a_fifth_of_doing_nothing() -> None:
     progress = LIFT(_scene(0.0799), _flag(True), NO_CHANGE)
     assert float(progress.reward) == pytest.approx(-1 / 5.25, abs=1e-3)

@@ -58,6 +58,10 @@ def test_a_missing_extra(
         ),
         ("viewer_host=nowhere.invalid", (*DQN, "viewer_host=nowhere.invalid")),
         (
+            "viewer_host=192.0.2.1: not an address of this machine",
+            (*DQN, "viewer_host=192.0.2.1"),
+        ),
+        (
             "viewer=web: IdentityEnv cannot render",
             ("agent=sac", "env._target_=tests.helpers.environments.IdentityEnv", "viewer=web"),
         ),

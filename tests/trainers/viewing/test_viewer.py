@@ -2,6 +2,7 @@
 
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +25,7 @@ from trainers.viewing.address import free_port
 from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
-from trainers.viewing.player import Player
+from trainers.viewing.player import MAX_STEPS, Player
 from trainers.viewing.viewer import Viewer
 
 pytest.importorskip("viser")
@@ -99,6 +100,19 @@ def viewer_of(
     return Viewer(page, player, checkpoints, load.append, learning, seconds_between=0.0)
 
 
+@pytest.mark.parametrize(
+    ("host", "name"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")]
+)
+def test_the_address_of_the_page_leads_to_it(host: str, name: str) -> None:
+    if host == "::1" and not Path("/proc/net/if_inet6").exists():
+        pytest.skip("this machine has no IPv6")
+    port = free_port(host, 0)
+    with closing(Page(host, port, "a test")) as page:
+        assert page.address == f"http://{name}:{port}"
+        with urllib.request.urlopen(page.address, timeout=30) as answer:
+            assert answer.status == 200
+
+
 def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
     with closing(WatchedPage(rounds=5, watched=False)) as page:
         with pytest.raises(EndedError):
@@ -127,6 +141,21 @@ def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv
             viewer.run()
         assert steps_in(page.pictures[0]) == (2, 0)
         assert {steps_in(picture)[0] for picture in page.pictures} == {2}
+
+
+def test_curves_of_a_long_episode_are_those_of_its_last_steps() -> None:
+    env = DrawnEnv(num_envs=1, max_episode_steps=10**6)
+    player = Player(env, policy_for(env), CPU)
+    steps = MAX_STEPS + 3
+    rewards = []
+    for _ in range(steps):
+        player.step()
+        rewards.append(player.curves()["reward"][-1])
+    curves = player.curves()
+    assert {len(values) for values in curves.values()} == {MAX_STEPS}
+    assert curves["seconds"][[0, -1]] == pytest.approx([0.004, 0.001 * steps])
+    assert (curves["reward"] == rewards[3:]).all()
+    assert player.episode_return == pytest.approx(sum(rewards))
 
 
 def test_a_pause_shows_the_same_picture(env: DrawnEnv) -> None:
