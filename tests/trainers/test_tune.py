@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
@@ -77,6 +78,18 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int
     assert settings.agent.settings["batch_size"] == int(best["batch_size"])
     trained = run(*arguments, "device=cpu", "evaluation.episodes=2", f"runs={outcome.folder}")
     assert trained.evaluation.episodes == 2
+    assert max(trained.evaluations) < 512, "ends at the success"
+
+
+def test_the_preset_has_the_schedules_that_were_judged() -> None:
+    """The shipped preset of PPO refers to the number of frames of the run."""
+    left_out = ("agent=", "experiment=", "trainer.")
+    command = [each for each in COMMAND if not each.startswith(left_out)]
+    brief = ("tune.objective=seconds", "tune.trial_seconds=2", "tune.trials=1")
+    outcome = run(*command, "agent=ppo", "trainer.evaluation_episodes=2", *brief)
+    preset = OmegaConf.load(outcome.folder / "presets/experiment/tuned.yaml")
+    judged = OmegaConf.load(outcome.folder / "judged/best_1000000/config.yaml")
+    assert preset.agent.learning_rate_frames == judged.trainer.total_frames
 
 
 def test_trials_are_measured_by_the_episodes_of_selection_alone(

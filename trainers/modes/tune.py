@@ -239,16 +239,18 @@ def _output_to(path: Path) -> Iterator[None]:
 
 
 def _write_preset(settings: Settings, study: Study, best: Candidate) -> list[str]:
-    """Write the preset of the best settings, and return the arguments that train with it."""
-    frames = round(statistics.fmean(best.noted("frames")))
-    least = 2 * settings.trainer.settings["random_frames"]
-    of_run = {
-        "trainer.evaluation_interval": max(1, frames // 2),
-        "trainer.total_frames": max(4 * frames, least),
-    }
-    if study.goal.objective == "score":
-        of_run = {}
-    changed = {name: value for name, value in of_run.items() if name not in settings.typed}
+    """Write the preset of the best settings, and return the arguments that train with it.
+
+    It ends at the success. Fewer frames would change schedules that refer to their number.
+    """
+    changed: dict[str, Any] = {}
+    if study.goal.objective != "score":
+        frames = round(statistics.fmean(best.noted("frames")))
+        of_run = {
+            "trainer.evaluation_interval": max(1, frames // 4),
+            "trainer.stop_at_score": study.goal.success,
+        }
+        changed = {name: value for name, value in of_run.items() if name not in settings.typed}
     numbers = ", ".join(str(trial.number) for trial in best.trials)
     comment = f"Found by mode=tune, trials {numbers}: {study.goal.told(best.value)}"
     found = _checked(settings, {**best.settings, **changed})
