@@ -21,6 +21,7 @@ from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.modes.outcome import RunOutcome
+from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
 from trainers.training.trainer import TorchRLTrainer
 
@@ -211,6 +212,17 @@ def test_a_trial_that_raises_fails_alone(
     outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
+
+
+def test_numbers_that_are_not_finite_fail_the_first_trial_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise NonfiniteError("agent: loss/value is NaN or infinite after 3 updates")
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", during_trial(0, fail))
+    outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
+    assert states(outcome.folder) == ["FAIL", "COMPLETE"]
 
 
 def test_an_interrupted_trial_is_repeated_by_the_same_command(

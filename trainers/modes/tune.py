@@ -28,6 +28,7 @@ from trainers.modes.building import evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.train import build_trainer
+from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable
 from trainers.signals import Interruption, stops
 from trainers.training.progress import ProgressDisplay
@@ -150,7 +151,8 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
                 raise
             except Exception as problem:
                 error = f"{type(problem).__name__}: {one_line(problem)}"
-                if trial.number == 0 and isinstance(problem, ConfigurationError):
+                is_refused = isinstance(problem, ConfigurationError)
+                if trial.number == 0 and is_refused and not isinstance(problem, NonfiniteError):
                     study.discard()  # every other trial would fail alike
                     raise
             state = study.end(trial, watch, error).state
