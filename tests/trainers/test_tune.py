@@ -212,6 +212,9 @@ def test_a_trial_that_raises_fails_alone(
     outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
+    output = (outcome.folder / "trials/0001/output.txt").read_text()
+    assert "Traceback" in output
+    assert "second line" in output
 
 
 def test_numbers_that_are_not_finite_fail_the_first_trial_alone(

@@ -21,6 +21,7 @@ from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ConfigurationError, one_line
 from torchrl_gpu.tables import human_time
 from trainers.command_line.composition import compose
+from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings, check
 from trainers.components.pairing import capabilities_of
 from trainers.evaluation.evaluation import Evaluation
@@ -229,12 +230,15 @@ def _train(settings: Settings, folder: Path, watch: TrialWatch) -> Path | None:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Append what a training tells, by logging and progress, to a file instead of the terminal."""
+    """Append what a training tells, its exception too, to a file instead of the terminal."""
     handlers = [h for h in logging.root.handlers if isinstance(h, logging.StreamHandler)]
     with path.open("a", encoding="utf-8") as output, redirect_stderr(output):
         before = [(handler, handler.setStream(output)) for handler in handlers]
         try:
             yield
+        except Exception as error:
+            print_exception(error)
+            raise
         finally:
             for handler, stream in before:
                 handler.setStream(stream)
