@@ -241,6 +241,7 @@ def test_an_interrupted_trial_is_repeated_by_the_same_command(
             run(*COMMAND, "tune.repeats=0")
     outcome = run(*COMMAND, "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
+    assert "Tuned by 4 trials, 0 pruned, 0 failed" in outcome.report
     values = rows(outcome.folder, "SELECT param_value FROM trial_params WHERE trial_id IN (2, 3)")
     assert values[:2] == values[2:], "the same settings"
 

@@ -114,8 +114,9 @@ def tune(settings: Settings) -> RunOutcome:
         preset = _write_preset(settings, study, best)
         judged = _judge(settings, study, best)
     except KeyboardInterrupt as stop:
-        ended = sum(trial.state.is_finished() for trial in study.trials())
-        message = f"\nStopped after {ended} trials. The same command goes on with {folder}."
+        message = (
+            f"\nStopped after {len(study.ended())} trials. The same command goes on with {folder}."
+        )
         raise Interruption.of(stop, message) from None
     command = command_of(settings, *preset)
     lines = [_headline(study, time.perf_counter() - started), *_told(study, best, judged)]
@@ -130,7 +131,7 @@ def tune(settings: Settings) -> RunOutcome:
 def _search(settings: Settings, study: Study, deadline: float) -> None:
     """Run trials until the study has all of them, or the time is over."""
     total = study.options.trials
-    done = sum(trial.state.is_finished() for trial in study.trials())
+    done = len(study.ended())
     with ProgressDisplay(total, done, unit="trials") as display:
         while (left := deadline - time.perf_counter()) > 0:
             repeats = left < study.options.repeats * (study.options.seconds or 0.0)
@@ -157,13 +158,13 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
                     study.discard()  # every other trial would fail alike
                     raise
             state = study.end(trial, watch, error).state
-            done += 1
+            done = len(study.ended())
             told = f"trial {trial.number}: {_end_of(state, watch, error, study.goal)}"
             now = study.best()
             if watch.reached and now is not None and now.settings == trial.settings:
                 told = "  ".join([f"{told}; the best so far:", *now.typed])
             display.message(told)
-            display.update(min(done, total), stage="")
+            display.update(done, stage="")
 
 
 def _end_of(state: TrialState, watch: TrialWatch, error: str, goal: Goal) -> str:
@@ -313,7 +314,7 @@ def _judged(
 
 
 def _headline(study: Study, seconds: float) -> str:
-    states = [trial.state for trial in study.trials() if trial.state.is_finished()]
+    states = [trial.state for trial in study.ended()]
     pruned, failed = (states.count(state) for state in (TrialState.PRUNED, TrialState.FAIL))
     duration = human_time(seconds)
     return f"\nTuned by {len(states)} trials, {pruned} pruned, {failed} failed, in {duration}."

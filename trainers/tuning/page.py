@@ -36,7 +36,7 @@ def page_of(
         judged: table of the trainings by fresh seeds: header and rows.
         command: command that trains with the best settings.
     """
-    trials = [trial for trial in study.trials() if trial.state.is_finished()]
+    trials = study.ended()
     importances = study.importances()
     ordered = sorted(space, key=lambda each: -importances.get(each.name, 0.0))
     settings = [

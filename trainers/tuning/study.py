@@ -210,6 +210,10 @@ class Study:
         """Return all trials, those that wait or run included."""
         return self._study.get_trials(deepcopy=False)
 
+    def ended(self) -> list[FrozenTrial]:
+        """Return the trials that have ended, without those that others repeat."""
+        return [t for t in self.trials() if t.state.is_finished() and not _is_lost(t)]
+
     def runs_elsewhere(self) -> int:
         """Return the number of trials that run in other processes."""
         with self._alone():
