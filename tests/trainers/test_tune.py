@@ -84,13 +84,19 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int
 
 def test_the_preset_has_the_schedules_that_were_judged() -> None:
     """The shipped preset of PPO refers to the number of frames of the run."""
-    left_out = ("agent=", "experiment=", "trainer.")
+    left_out = ("agent=", "experiment=", "trainer.", "tune.trial_seconds")
     command = [each for each in COMMAND if not each.startswith(left_out)]
-    brief = ("tune.objective=seconds", "tune.trial_seconds=2", "tune.trials=1")
-    outcome = run(*command, "agent=ppo", "trainer.evaluation_episodes=2", *brief)
+    brief = ("tune.objective=seconds", "tune.seconds=60", "tune.trials=1")
+    command = [*command, "agent=ppo", "trainer.evaluation_episodes=2", *brief]
+    outcome = run(*command)
     preset = OmegaConf.load(outcome.folder / "presets/experiment/tuned.yaml")
     judged = OmegaConf.load(outcome.folder / "judged/best_1000000/config.yaml")
     assert preset.agent.learning_rate_frames == judged.trainer.total_frames
+    unlimited = run(*command, "tune.seconds=null")
+    assert unlimited.evaluation == outcome.evaluation, "goes on with the seconds of the study"
+    query = "SELECT value_json FROM study_user_attributes WHERE key = 'identity'"
+    ((identity,),) = rows(outcome.folder, query)
+    assert json.loads(identity)["device"] == "cpu", "seconds of another device are refused"
 
 
 def test_trials_are_measured_by_the_episodes_of_selection_alone(

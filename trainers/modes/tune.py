@@ -88,13 +88,15 @@ def tune(settings: Settings) -> RunOutcome:
     seconds = options.trial_seconds
     if seconds is None and options.seconds is not None:
         seconds = options.seconds / options.trials
-    if seconds is None and options.objective == "seconds":
-        raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
     folder = settings.folder / "tune" / options.study
+    is_new = not (folder / "study.db").exists()
+    if seconds is None and options.objective == "seconds" and is_new:
+        raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
     check_writable(folder)
     identity = {
         **{n: settings.tune[n] for n in ("objective", "success", "trial_seconds", "episodes")},
         **settings.config,
+        **({"device": settings.device.type} if options.objective == "seconds" else {}),
         "tune": {each.name: str(each) for each in space},
     }
     goal = Goal(options.objective, options.success, seconds)
