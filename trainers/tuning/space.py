@@ -114,7 +114,7 @@ def space_of(
         else:
             raise ConfigurationError(f"tune.names: {name} has no values to try; add tune.space=...")
         if search is not None and (search.choices or isinstance(value, int | float)):
-            dimensions.append(Dimension(name, value, _with_value(search, value)))
+            dimensions.append(Dimension(name, value, with_value(search, value)))
         elif names is not None or (name in space and search is not None):
             raise ConfigurationError(
                 f"tune.space: {name}={as_text(value)} is no number to start at"
@@ -162,7 +162,7 @@ def _typed_search(
     return Search(low, high, log)
 
 
-def _with_value(search: Search, value: Any) -> Search:
+def with_value(search: Search, value: Any) -> Search:
     """Return a search with numbers for its multiples, which includes the value of the command."""
     if search.choices:
         listed = [list(each) if isinstance(each, tuple) else each for each in search.choices]
@@ -170,7 +170,8 @@ def _with_value(search: Search, value: Any) -> Search:
         return Search(choices=(*listed, *([] if value in listed else [value])))
     assert search.high is not None
     if search.low is None:
-        low, high = max(1, value / search.high), value * search.high
+        low, high = value / search.high, value * search.high
+        low = max(1, low) if isinstance(value, int) else low
     else:
         low, high = min(search.low, value), max(search.high, value)
     return Search(low, high, search.log and low > 0)

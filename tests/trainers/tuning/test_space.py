@@ -3,10 +3,11 @@
 import optuna
 import pytest
 
+from torchrl_gpu.arguments import Search
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, space_of, typed_of
+from trainers.tuning.space import Dimension, space_of, typed_of, with_value
 
 AGENTS = sorted(learning_agents())
 
@@ -73,6 +74,12 @@ def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> No
     assert number["env.num_envs"].value == 32
     assert space("agent=sac")["env.num_envs"].search.low == 16
     assert space("agent=sac")["env.num_envs"].search.high == 256
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(0.1, 0.05, 0.2), (1, 1, 2), (8, 4, 16)])
+def test_multiples_of_the_value_are_tried(value: float, low: float, high: float) -> None:
+    search = with_value(Search(high=2, log=True), value)
+    assert (search.low, search.high) == (low, high)
 
 
 @pytest.mark.parametrize(
