@@ -79,6 +79,15 @@ def typed_of(settings: Mapping[str, Any]) -> list[str]:
     return [f"{name}={as_text(value)}" for name, value in settings.items()]
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by dotted name; an empty mapping is a leaf."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        leaves |= flat(value, f"{path}.") if value and isinstance(value, dict) else {path: value}
+    return leaves
+
+
 def space_of(
     settings: Settings, names: Sequence[str] | None, space: Mapping[str, Any]
 ) -> list[Dimension]:
@@ -93,6 +102,7 @@ def space_of(
         ConfigurationError: a name is no setting of agent, environment or trainer, or nothing says
             what to try of it; or there is nothing to search.
     """
+    space = flat(space)  # typed as {agent.gamma:[...]}, or as tune.space.agent.gamma=[...]
     known: dict[str, tuple[Component, Any]] = {}
     declared: dict[str, Search] = {}
     for group in SAVED_GROUPS:

@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from torchrl_gpu.errors import ConfigurationError
 from trainers.tuning.options import Tuning
-from trainers.tuning.space import Dimension, as_text, typed_of
+from trainers.tuning.space import Dimension, as_text, flat, typed_of
 from trainers.tuning.watch import Goal, TrialWatch
 
 _LOCK: Final = ".lock"
@@ -290,7 +290,7 @@ class Study:
         """Refuse to go on with a study of something else."""
         if found == wanted:
             return
-        known, new = _flat(found or {}), _flat(wanted)
+        known, new = flat(found or {}), flat(wanted)
         name = next(n for n in (*known, *new) if known.get(n) != new.get(n))
         raise ConfigurationError(
             f"tune.study={self.options.study}: {self.folder} is a study with "
@@ -308,12 +308,3 @@ class Study:
 def _is_lost(trial: FrozenTrial) -> bool:
     """Return whether the process of a trial was killed or interrupted."""
     return trial.state == TrialState.FAIL and "error" not in trial.user_attrs
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted name."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        leaves |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return leaves

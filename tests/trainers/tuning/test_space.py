@@ -7,7 +7,7 @@ from torchrl_gpu.arguments import Search
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, space_of, typed_of, with_value
+from trainers.tuning.space import Dimension, flat, space_of, typed_of, with_value
 
 AGENTS = sorted(learning_agents())
 
@@ -67,6 +67,12 @@ def test_names_narrow_the_space_and_space_extends_it() -> None:
     assert "agent.n_step" not in wide
     assert wide["trainer.random_frames"].search.log
     assert wide["agent.batch_size"].search.choices == (64, 128, 256)
+    dotted = space("agent=sac", "tune.space.agent.critic=[mean,categorical]")
+    assert dotted["agent.critic"].search.choices == ("mean", "categorical")
+
+
+def test_an_empty_mapping_is_a_difference() -> None:
+    assert flat({"env": {"options": {}}}) != flat({"env": {"options": None}})
 
 
 def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> None:
