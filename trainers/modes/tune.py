@@ -40,6 +40,8 @@ from trainers.tuning.space import space_of
 from trainers.tuning.study import Candidate, Study
 from trainers.tuning.watch import Goal, TrialWatch
 
+logger = logging.getLogger(__name__)
+
 # Added to the seed of the command for the seeds of the judgement, which no trial reaches.
 _FRESH = 1_000_000
 _NEVER = 10**15
@@ -110,6 +112,8 @@ def tune(settings: Settings) -> RunOutcome:
                 f"no trial of {folder} has ended with a result; see trials/*/output.txt there, or "
                 "give more time by tune.seconds"
             )
+        if running := study.runs_elsewhere():
+            logger.info("waiting for other processes of the study, which run %d trials", running)
         while study.runs_elsewhere():
             time.sleep(1.0)
         best = study.best() or best
@@ -348,4 +352,5 @@ def _table_of(judged: list[Judged], goal: Goal) -> tuple[list[str], list[list[st
 def _end_of_judged(run: Judged, goal: Goal) -> str:
     if run.reached:
         return goal.told(run.value)
-    return f"not reached in {run.seconds:.1f} s"
+    spent = f"{run.frames:,} frames" if goal.objective == "frames" else f"{run.seconds:.1f} s"
+    return f"not reached in {spent}"
