@@ -94,6 +94,7 @@ def tune(settings: Settings) -> RunOutcome:
     is_new = not (folder / "study.db").exists()
     if seconds is None and options.objective == "seconds" and is_new:
         raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
+    rival = _rival_of(settings)
     check_writable(folder)
     identity = {
         **{n: settings.tune[n] for n in ("objective", "success", "trial_seconds", "episodes")},
@@ -118,7 +119,7 @@ def tune(settings: Settings) -> RunOutcome:
             time.sleep(1.0)
         best = study.best() or best
         preset = _write_preset(settings, study, best)
-        judged = _judge(settings, study, best)
+        judged = _judge(settings, rival, study, best)
     except KeyboardInterrupt as stop:
         message = (
             f"\nStopped after {len(study.ended())} trials. The same command goes on with {folder}."
@@ -270,8 +271,33 @@ def _write_preset(settings: Settings, study: Study, best: Candidate) -> list[str
     return write_preset(study.folder, found, comment)
 
 
-def _judge(settings: Settings, study: Study, best: Candidate) -> list[Judged]:
-    """Train by fresh seeds: the best settings, and those of the library or of the command."""
+def _rival_of(settings: Settings) -> tuple[str, Settings, dict[str, Any]]:
+    """Return what the best settings are compared with: a name, settings, and what differs.
+
+    It is the preset of the library, or without one the command.
+
+    Raises:
+        ConfigurationError: the preset does not fit the command.
+    """
+    typed = {name: value for name, value in settings.typed.items() if name != "experiment"}
+    preset = compose({n: v for n, v in typed.items() if n.partition(".")[0] != "tune"})
+    if (name := preset.choices["experiment"]) is None:
+        return "command", settings, {}
+    changed = {
+        "trainer.evaluation_episodes": settings.trainer.settings["evaluation_episodes"],
+    }
+    rival = name, replace(settings, typed=typed), changed
+    try:
+        _settings_of(*rival[1:])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"experiment={name}, which judges the search: {error}") from None
+    return rival
+
+
+def _judge(
+    settings: Settings, rival: tuple[str, Settings, dict[str, Any]], study: Study, best: Candidate
+) -> list[Judged]:
+    """Train by fresh seeds: the best settings and their rival."""
     path = study.folder / "judged.json"
     first = settings.general.seed + _FRESH
     seeds = list(range(first, first + study.options.fresh_seeds))
@@ -282,14 +308,7 @@ def _judge(settings: Settings, study: Study, best: Candidate) -> list[Judged]:
             if known["of"] == judges:
                 runs = known["runs"]
                 return [Judged(**{**r, "evaluation": Evaluation(**r["evaluation"])}) for r in runs]
-        typed = {name: value for name, value in settings.typed.items() if name != "experiment"}
-        preset = compose({n: v for n, v in typed.items() if n.partition(".")[0] != "tune"})
-        other = preset.choices["experiment"]
-        sides = {"best": (settings, best.settings), other or "command": (settings, {})}
-        if other is not None:
-            episodes = settings.trainer.settings["evaluation_episodes"]
-            of_preset = replace(settings, typed=typed)
-            sides[other] = of_preset, {"trainer.evaluation_episodes": episodes}
+        sides = {"best": (settings, best.settings), rival[0]: rival[1:]}
         judged: list[Judged] = []
         with ProgressDisplay(len(seeds) * len(sides), unit="runs") as display:
             for seed in seeds:
