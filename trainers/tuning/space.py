@@ -26,7 +26,7 @@ class Dimension:
 
     Attributes:
         name: dotted name, as in `agent.learning_rate`.
-        value: value of the command, which is tried first.
+        value: value to try first: that of the command, or the nearest one in a typed range.
         search: numbers or choices to try, the value of the command among them.
     """
 
@@ -124,6 +124,9 @@ def space_of(
         else:
             raise ConfigurationError(f"tune.names: {name} has no values to try; add tune.space=...")
         if search is not None and (search.choices or isinstance(value, int | float)):
+            low, high = search.low, search.high
+            if name in space and low is not None and high is not None:
+                value = min(max(value, low), high)
             dimensions.append(Dimension(name, value, with_value(search, value)))
         elif names is not None or (name in space and search is not None):
             raise ConfigurationError(

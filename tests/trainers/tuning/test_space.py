@@ -62,7 +62,8 @@ def test_names_narrow_the_space_and_space_extends_it() -> None:
         "trainer.random_frames:[500,5000],agent.batch_size:[64,128,256]}"
     )
     wide = space("agent=sac", "experiment=null", f"tune.space={typed}")
-    assert (wide["agent.gamma"].search.low, wide["agent.gamma"].search.high) == (0.9, 0.99)
+    assert (wide["agent.gamma"].search.low, wide["agent.gamma"].search.high) == (0.9, 0.95)
+    assert wide["agent.gamma"].value == 0.95, "the nearest to that of the command"
     assert wide["agent.critic"].search.choices == ("mean", "categorical")
     assert "agent.n_step" not in wide
     assert wide["trainer.random_frames"].search.log
