@@ -128,8 +128,18 @@ def tune(settings: Settings) -> RunOutcome:
     command = command_of(settings, *preset)
     lines = [_headline(study, time.perf_counter() - started), *_told(study, best, judged)]
     page = folder / "report.html"
+    rows = [
+        [
+            each.side,
+            str(each.seed),
+            _end_of_judged(each, study.goal),
+            f"{each.frames:,}",
+            str(each.evaluation),
+        ]
+        for each in judged
+    ]
     title = f"Settings of {settings.config['choices']['agent']} for {settings.env_name}"
-    write_text(page, page_of(title, study, space, best, _table_of(judged, study.goal), command))
+    write_text(page, page_of(title, study, space, best, rows, command))
     report = "\n".join([*lines, f"  train it     {command}", f"  report       {page}"])
     evaluation = next(each.evaluation for each in judged if each.side == "best")
     return RunOutcome(folder, time.perf_counter() - started, evaluation, report)
@@ -357,15 +367,6 @@ def _told(study: Study, best: Candidate, judged: list[Judged]) -> list[str]:
         score = statistics.fmean(each.evaluation.score for each in runs)
         lines.append(f"  fresh seeds  {side}: {told}; closing evaluations {score:.3g}")
     return lines
-
-
-def _table_of(judged: list[Judged], goal: Goal) -> tuple[list[str], list[list[str]]]:
-    """Return the trainings by fresh seeds as a table of the page."""
-    rows = [
-        [run.side, str(run.seed), _end_of_judged(run, goal), f"{run.frames:,}", str(run.evaluation)]
-        for run in judged
-    ]
-    return ["settings", "seed", "end", "frames", "closing evaluation"], rows
 
 
 def _end_of_judged(run: Judged, goal: Goal) -> str:

@@ -44,11 +44,7 @@ class Dimension:
         assert high is not None
         if isinstance(self.value, int):
             return trial.suggest_int(self.name, round(low), round(high), log=log)
-        return rounded(trial.suggest_float(self.name, low, high, log=log))
-
-    def as_param(self) -> Any:
-        """Return the value of the command as Optuna keeps it."""
-        return as_param(self.value)
+        return float(f"{trial.suggest_float(self.name, low, high, log=log):.{_DIGITS}g}")
 
     def __str__(self) -> str:
         """Return the values to try in words."""
@@ -56,11 +52,6 @@ class Dimension:
             return " or ".join(as_text(choice) for choice in self.search.choices)
         scale = ", log scale" if self.search.log else ""
         return f"{self.search.low:g} to {self.search.high:g}{scale}"
-
-
-def rounded(number: float) -> float:
-    """Return a number of few digits, as it is tried and written into a preset."""
-    return float(f"{number:.{_DIGITS}g}")
 
 
 def as_param(value: Any) -> Any:
@@ -110,10 +101,11 @@ def space_of(
     for setting, name in [*(("names", n) for n in names or ()), *(("space", n) for n in space)]:
         if name not in known:
             raise ConfigurationError(f"tune.{setting}: no setting {name}{suggest(name, known)}")
-    chosen = [n for n in declared if n not in settings.typed] if names is None else list(names)
-    chosen += [name for name in space if name not in chosen and names is None]
+    chosen = names
+    if chosen is None:
+        chosen = [*(name for name in declared if name not in settings.typed), *space]
     dimensions = []
-    for name in chosen:
+    for name in dict.fromkeys(chosen):
         value = known[name][1]
         if name in space:
             search = _typed_search(name, *known[name], space[name], declared.get(name))

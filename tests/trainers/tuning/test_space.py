@@ -7,7 +7,7 @@ from torchrl_gpu.arguments import Search
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, flat, space_of, typed_of, with_value
+from trainers.tuning.space import Dimension, as_param, flat, space_of, typed_of, with_value
 
 AGENTS = sorted(learning_agents())
 
@@ -40,7 +40,7 @@ def test_every_agent_has_a_space_whose_samples_are_valid(agent: str, preset: tup
 def test_the_settings_of_the_command_are_the_first_sample(agent: str) -> None:
     found = space(f"agent={agent}")
     study = optuna.create_study()
-    study.enqueue_trial({name: each.as_param() for name, each in found.items()})
+    study.enqueue_trial({name: as_param(each.value) for name, each in found.items()})
     trial = study.ask()
     for each in found.values():
         value = each.draw(trial)
