@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
@@ -20,6 +21,7 @@ from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation, Evaluator
 from trainers.modes.outcome import RunOutcome
+from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
 from trainers.training.trainer import TorchRLTrainer
 
@@ -77,6 +79,24 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int
     assert settings.agent.settings["batch_size"] == int(best["batch_size"])
     trained = run(*arguments, "device=cpu", "evaluation.episodes=2", f"runs={outcome.folder}")
     assert trained.evaluation.episodes == 2
+    assert max(trained.evaluations) < 512, "ends at the success"
+
+
+def test_the_preset_has_the_schedules_that_were_judged() -> None:
+    """The shipped preset of PPO refers to the number of frames of the run."""
+    left_out = ("agent=", "experiment=", "trainer.", "tune.trial_seconds")
+    command = [each for each in COMMAND if not each.startswith(left_out)]
+    brief = ("tune.objective=seconds", "tune.seconds=60", "tune.trials=1")
+    command = [*command, "agent=ppo", "trainer.evaluation_episodes=2", *brief]
+    outcome = run(*command)
+    preset = OmegaConf.load(outcome.folder / "presets/experiment/tuned.yaml")
+    judged = OmegaConf.load(outcome.folder / "judged/best_1000000/config.yaml")
+    assert preset.agent.learning_rate_frames == judged.trainer.total_frames
+    unlimited = run(*command, "tune.seconds=null")
+    assert unlimited.evaluation == outcome.evaluation, "goes on with the seconds of the study"
+    query = "SELECT value_json FROM study_user_attributes WHERE key = 'identity'"
+    ((identity,),) = rows(outcome.folder, query)
+    assert json.loads(identity)["device"] == "cpu", "seconds of another device are refused"
 
 
 def test_trials_are_measured_by_the_episodes_of_selection_alone(
@@ -143,6 +163,16 @@ def test_a_study_of_something_else_is_refused(
             "no setting agent.gama; did you mean agent.gamma",
         ),
         (("mode=tune", "tune.trial=3"), "tune.trial: Tuning has no such setting; did you mean tri"),
+        (
+            (
+                "mode=tune",
+                "experiment=null",
+                "trainer.total_frames=120",
+                "trainer.random_frames=100",
+            ),
+            "experiment=fanuc/sac, which judges the search: trainer.total_frames=120: the run",
+        ),
+        (("mode=tune", "tune.fresh_seeds=0"), "tune.fresh_seeds=0: input should be greater"),
         (("mode=tune", "tune.seconds=null"), "tune.trial_seconds is missing"),
         (("mode=tune", "checkpoint=pretrained:fanuc/sac"), "leave out checkpoint="),
         (("mode=tune", "devices=2"), "only mode=train uses several devices"),
@@ -198,6 +228,20 @@ def test_a_trial_that_raises_fails_alone(
     outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
+    output = (outcome.folder / "trials/0001/output.txt").read_text()
+    assert "Traceback" in output
+    assert "second line" in output
+
+
+def test_numbers_that_are_not_finite_fail_the_first_trial_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise NonfiniteError("agent: loss/value is NaN or infinite after 3 updates")
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", during_trial(0, fail))
+    outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
+    assert states(outcome.folder) == ["FAIL", "COMPLETE"]
 
 
 def test_an_interrupted_trial_is_repeated_by_the_same_command(
@@ -212,6 +256,7 @@ def test_an_interrupted_trial_is_repeated_by_the_same_command(
             run(*COMMAND, "tune.repeats=0")
     outcome = run(*COMMAND, "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
+    assert "Tuned by 4 trials, 0 pruned, 0 failed" in outcome.report
     values = rows(outcome.folder, "SELECT param_value FROM trial_params WHERE trial_id IN (2, 3)")
     assert values[:2] == values[2:], "the same settings"
 

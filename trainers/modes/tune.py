@@ -21,6 +21,7 @@ from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ConfigurationError, one_line
 from torchrl_gpu.tables import human_time
 from trainers.command_line.composition import compose
+from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings, check
 from trainers.components.pairing import capabilities_of
 from trainers.evaluation.evaluation import Evaluation
@@ -28,6 +29,7 @@ from trainers.modes.building import evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.train import build_trainer
+from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import check_writable
 from trainers.signals import Interruption, stops
 from trainers.training.progress import ProgressDisplay
@@ -37,6 +39,8 @@ from trainers.tuning.preset import write_preset
 from trainers.tuning.space import space_of
 from trainers.tuning.study import Candidate, Study
 from trainers.tuning.watch import Goal, TrialWatch
+
+logger = logging.getLogger(__name__)
 
 # Added to the seed of the command for the seeds of the judgement, which no trial reaches.
 _FRESH = 1_000_000
@@ -86,13 +90,16 @@ def tune(settings: Settings) -> RunOutcome:
     seconds = options.trial_seconds
     if seconds is None and options.seconds is not None:
         seconds = options.seconds / options.trials
-    if seconds is None and options.objective == "seconds":
-        raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
     folder = settings.folder / "tune" / options.study
+    is_new = not (folder / "study.db").exists()
+    if seconds is None and options.objective == "seconds" and is_new:
+        raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
+    rival = _rival_of(settings)
     check_writable(folder)
     identity = {
         **{n: settings.tune[n] for n in ("objective", "success", "trial_seconds", "episodes")},
         **settings.config,
+        **({"device": settings.device.type} if options.objective == "seconds" else {}),
         "tune": {each.name: str(each) for each in space},
     }
     goal = Goal(options.objective, options.success, seconds)
@@ -106,20 +113,33 @@ def tune(settings: Settings) -> RunOutcome:
                 f"no trial of {folder} has ended with a result; see trials/*/output.txt there, or "
                 "give more time by tune.seconds"
             )
+        if running := study.runs_elsewhere():
+            logger.info("waiting for other processes of the study, which run %d trials", running)
         while study.runs_elsewhere():
             time.sleep(1.0)
         best = study.best() or best
         preset = _write_preset(settings, study, best)
-        judged = _judge(settings, study, best)
+        judged = _judge(settings, rival, study, best)
     except KeyboardInterrupt as stop:
-        ended = sum(trial.state.is_finished() for trial in study.trials())
-        message = f"\nStopped after {ended} trials. The same command goes on with {folder}."
+        message = (
+            f"\nStopped after {len(study.ended())} trials. The same command goes on with {folder}."
+        )
         raise Interruption.of(stop, message) from None
     command = command_of(settings, *preset)
     lines = [_headline(study, time.perf_counter() - started), *_told(study, best, judged)]
     page = folder / "report.html"
+    rows = [
+        [
+            each.side,
+            str(each.seed),
+            _end_of_judged(each, study.goal),
+            f"{each.frames:,}",
+            str(each.evaluation),
+        ]
+        for each in judged
+    ]
     title = f"Settings of {settings.config['choices']['agent']} for {settings.env_name}"
-    write_text(page, page_of(title, study, space, best, _table_of(judged, study.goal), command))
+    write_text(page, page_of(title, study, space, best, rows, command))
     report = "\n".join([*lines, f"  train it     {command}", f"  report       {page}"])
     evaluation = next(each.evaluation for each in judged if each.side == "best")
     return RunOutcome(folder, time.perf_counter() - started, evaluation, report)
@@ -128,7 +148,7 @@ def tune(settings: Settings) -> RunOutcome:
 def _search(settings: Settings, study: Study, deadline: float) -> None:
     """Run trials until the study has all of them, or the time is over."""
     total = study.options.trials
-    done = sum(trial.state.is_finished() for trial in study.trials())
+    done = len(study.ended())
     with ProgressDisplay(total, done, unit="trials") as display:
         while (left := deadline - time.perf_counter()) > 0:
             repeats = left < study.options.repeats * (study.options.seconds or 0.0)
@@ -150,17 +170,18 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
                 raise
             except Exception as problem:
                 error = f"{type(problem).__name__}: {one_line(problem)}"
-                if trial.number == 0 and isinstance(problem, ConfigurationError):
+                is_refused = isinstance(problem, ConfigurationError)
+                if trial.number == 0 and is_refused and not isinstance(problem, NonfiniteError):
                     study.discard()  # every other trial would fail alike
                     raise
             state = study.end(trial, watch, error).state
-            done += 1
+            done = len(study.ended())
             told = f"trial {trial.number}: {_end_of(state, watch, error, study.goal)}"
             now = study.best()
             if watch.reached and now is not None and now.settings == trial.settings:
                 told = "  ".join([f"{told}; the best so far:", *now.typed])
             display.message(told)
-            display.update(min(done, total), stage="")
+            display.update(done, stage="")
 
 
 def _end_of(state: TrialState, watch: TrialWatch, error: str, goal: Goal) -> str:
@@ -227,36 +248,66 @@ def _train(settings: Settings, folder: Path, watch: TrialWatch) -> Path | None:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Append what a training tells, by logging and progress, to a file instead of the terminal."""
+    """Append what a training tells, its exception too, to a file instead of the terminal."""
     handlers = [h for h in logging.root.handlers if isinstance(h, logging.StreamHandler)]
     with path.open("a", encoding="utf-8") as output, redirect_stderr(output):
         before = [(handler, handler.setStream(output)) for handler in handlers]
         try:
             yield
+        except Exception as error:
+            print_exception(error)
+            raise
         finally:
             for handler, stream in before:
                 handler.setStream(stream)
 
 
 def _write_preset(settings: Settings, study: Study, best: Candidate) -> list[str]:
-    """Write the preset of the best settings, and return the arguments that train with it."""
-    frames = round(statistics.fmean(best.noted("frames")))
-    least = 2 * settings.trainer.settings["random_frames"]
-    of_run = {
-        "trainer.evaluation_interval": max(1, frames // 2),
-        "trainer.total_frames": max(4 * frames, least),
-    }
-    if study.goal.objective == "score":
-        of_run = {}
-    changed = {name: value for name, value in of_run.items() if name not in settings.typed}
+    """Write the preset of the best settings, and return the arguments that train with it.
+
+    It ends at the success. Fewer frames would change schedules that refer to their number.
+    """
+    changed: dict[str, Any] = {}
+    if study.goal.objective != "score":
+        frames = round(statistics.fmean(best.noted("frames")))
+        of_run = {
+            "trainer.evaluation_interval": max(1, frames // 4),
+            "trainer.stop_at_score": study.goal.success,
+        }
+        changed = {name: value for name, value in of_run.items() if name not in settings.typed}
     numbers = ", ".join(str(trial.number) for trial in best.trials)
     comment = f"Found by mode=tune, trials {numbers}: {study.goal.told(best.value)}"
     found = _checked(settings, {**best.settings, **changed})
     return write_preset(study.folder, found, comment)
 
 
-def _judge(settings: Settings, study: Study, best: Candidate) -> list[Judged]:
-    """Train by fresh seeds: the best settings, and those of the library or of the command."""
+def _rival_of(settings: Settings) -> tuple[str, Settings, dict[str, Any]]:
+    """Return what the best settings are compared with: a name, settings, and what differs.
+
+    It is the preset of the library, or without one the command.
+
+    Raises:
+        ConfigurationError: the preset does not fit the command.
+    """
+    typed = {name: value for name, value in settings.typed.items() if name != "experiment"}
+    preset = compose({n: v for n, v in typed.items() if n.partition(".")[0] != "tune"})
+    if (name := preset.choices["experiment"]) is None:
+        return "command", settings, {}
+    changed = {
+        "trainer.evaluation_episodes": settings.trainer.settings["evaluation_episodes"],
+    }
+    rival = name, replace(settings, typed=typed), changed
+    try:
+        _settings_of(*rival[1:])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"experiment={name}, which judges the search: {error}") from None
+    return rival
+
+
+def _judge(
+    settings: Settings, rival: tuple[str, Settings, dict[str, Any]], study: Study, best: Candidate
+) -> list[Judged]:
+    """Train by fresh seeds: the best settings and their rival."""
     path = study.folder / "judged.json"
     first = settings.general.seed + _FRESH
     seeds = list(range(first, first + study.options.fresh_seeds))
@@ -267,14 +318,7 @@ def _judge(settings: Settings, study: Study, best: Candidate) -> list[Judged]:
             if known["of"] == judges:
                 runs = known["runs"]
                 return [Judged(**{**r, "evaluation": Evaluation(**r["evaluation"])}) for r in runs]
-        typed = {name: value for name, value in settings.typed.items() if name != "experiment"}
-        preset = compose({n: v for n, v in typed.items() if n.partition(".")[0] != "tune"})
-        other = preset.choices["experiment"]
-        sides = {"best": (settings, best.settings), other or "command": (settings, {})}
-        if other is not None:
-            episodes = settings.trainer.settings["evaluation_episodes"]
-            of_preset = replace(settings, typed=typed)
-            sides[other] = of_preset, {"trainer.evaluation_episodes": episodes}
+        sides = {"best": (settings, best.settings), rival[0]: rival[1:]}
         judged: list[Judged] = []
         with ProgressDisplay(len(seeds) * len(sides), unit="runs") as display:
             for seed in seeds:
@@ -305,7 +349,7 @@ def _judged(
 
 
 def _headline(study: Study, seconds: float) -> str:
-    states = [trial.state for trial in study.trials() if trial.state.is_finished()]
+    states = [trial.state for trial in study.ended()]
     pruned, failed = (states.count(state) for state in (TrialState.PRUNED, TrialState.FAIL))
     duration = human_time(seconds)
     return f"\nTuned by {len(states)} trials, {pruned} pruned, {failed} failed, in {duration}."
@@ -325,16 +369,8 @@ def _told(study: Study, best: Candidate, judged: list[Judged]) -> list[str]:
     return lines
 
 
-def _table_of(judged: list[Judged], goal: Goal) -> tuple[list[str], list[list[str]]]:
-    """Return the trainings by fresh seeds as a table of the page."""
-    rows = [
-        [run.side, str(run.seed), _end_of_judged(run, goal), f"{run.frames:,}", str(run.evaluation)]
-        for run in judged
-    ]
-    return ["settings", "seed", "end", "frames", "closing evaluation"], rows
-
-
 def _end_of_judged(run: Judged, goal: Goal) -> str:
     if run.reached:
         return goal.told(run.value)
-    return f"not reached in {run.seconds:.1f} s"
+    spent = f"{run.frames:,} frames" if goal.objective == "frames" else f"{run.seconds:.1f} s"
+    return f"not reached in {spent}"

@@ -52,5 +52,5 @@ class Tuning(CheckedFields):
     repeats: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.25
     episodes: Annotated[int, Field(ge=1)] = 64
     prune: bool = True
-    fresh_seeds: Annotated[int, Field(ge=0)] = 3
+    fresh_seeds: Annotated[int, Field(ge=1)] = 3
     study: Annotated[str, Field(pattern=r"^\w[\w.-]*$")] = "study"

@@ -14,6 +14,7 @@ from trainers.comparing.drawing import Curve, draw_curves, short
 from trainers.tuning.space import Dimension, as_param, as_text
 from trainers.tuning.study import Candidate, Study
 
+_JUDGED = ["settings", "seed", "end", "frames", "closing evaluation"]
 # Color of each kind of trial, and its name.
 _KINDS = {TrialState.COMPLETE: (0, "ended"), TrialState.PRUNED: (7, "pruned or cut")}
 
@@ -23,7 +24,7 @@ def page_of(
     study: Study,
     space: Sequence[Dimension],
     best: Candidate,
-    judged: tuple[Sequence[str], Sequence[Sequence[str]]],
+    judged: Sequence[Sequence[str]],
     command: str,
 ) -> str:
     """Return the page of a study.
@@ -33,10 +34,10 @@ def page_of(
         study: the study.
         space: its searched settings.
         best: its best settings.
-        judged: table of the trainings by fresh seeds: header and rows.
+        judged: settings, seed, end, frames and closing evaluation of each training by a fresh seed.
         command: command that trains with the best settings.
     """
-    trials = [trial for trial in study.trials() if trial.state.is_finished()]
+    trials = study.ended()
     importances = study.importances()
     ordered = sorted(space, key=lambda each: -importances.get(each.name, 0.0))
     settings = [
@@ -62,7 +63,7 @@ def page_of(
             f"<p>Best of {len(trials)} trials: {told}. Train with it:</p>",
             f"<p><code>{escape(command)}</code></p>",
             "<h2>Judged by fresh seeds</h2>",
-            html_table(judged[0], [[escape(cell) for cell in row] for row in judged[1]], "left"),
+            html_table(_JUDGED, [[escape(cell) for cell in row] for row in judged], "left"),
             "<h2>Best settings</h2>",
             html_table(["setting", "best", "command", "tried", "importance"], settings, "left"),
             "<h2>Trials</h2>",

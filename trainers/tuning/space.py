@@ -26,7 +26,7 @@ class Dimension:
 
     Attributes:
         name: dotted name, as in `agent.learning_rate`.
-        value: value of the command, which is tried first.
+        value: value to try first: that of the command, or the nearest one in a typed range.
         search: numbers or choices to try, the value of the command among them.
     """
 
@@ -44,11 +44,7 @@ class Dimension:
         assert high is not None
         if isinstance(self.value, int):
             return trial.suggest_int(self.name, round(low), round(high), log=log)
-        return rounded(trial.suggest_float(self.name, low, high, log=log))
-
-    def as_param(self) -> Any:
-        """Return the value of the command as Optuna keeps it."""
-        return as_param(self.value)
+        return float(f"{trial.suggest_float(self.name, low, high, log=log):.{_DIGITS}g}")
 
     def __str__(self) -> str:
         """Return the values to try in words."""
@@ -56,11 +52,6 @@ class Dimension:
             return " or ".join(as_text(choice) for choice in self.search.choices)
         scale = ", log scale" if self.search.log else ""
         return f"{self.search.low:g} to {self.search.high:g}{scale}"
-
-
-def rounded(number: float) -> float:
-    """Return a number of few digits, as it is tried and written into a preset."""
-    return float(f"{number:.{_DIGITS}g}")
 
 
 def as_param(value: Any) -> Any:
@@ -79,6 +70,15 @@ def typed_of(settings: Mapping[str, Any]) -> list[str]:
     return [f"{name}={as_text(value)}" for name, value in settings.items()]
 
 
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by dotted name; an empty mapping is a leaf."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        leaves |= flat(value, f"{path}.") if value and isinstance(value, dict) else {path: value}
+    return leaves
+
+
 def space_of(
     settings: Settings, names: Sequence[str] | None, space: Mapping[str, Any]
 ) -> list[Dimension]:
@@ -93,6 +93,7 @@ def space_of(
         ConfigurationError: a name is no setting of agent, environment or trainer, or nothing says
             what to try of it; or there is nothing to search.
     """
+    space = flat(space)  # typed as {agent.gamma:[...]}, or as tune.space.agent.gamma=[...]
     known: dict[str, tuple[Component, Any]] = {}
     declared: dict[str, Search] = {}
     for group in SAVED_GROUPS:
@@ -100,10 +101,11 @@ def space_of(
     for setting, name in [*(("names", n) for n in names or ()), *(("space", n) for n in space)]:
         if name not in known:
             raise ConfigurationError(f"tune.{setting}: no setting {name}{suggest(name, known)}")
-    chosen = [n for n in declared if n not in settings.typed] if names is None else list(names)
-    chosen += [name for name in space if name not in chosen and names is None]
+    chosen = names
+    if chosen is None:
+        chosen = [*(name for name in declared if name not in settings.typed), *space]
     dimensions = []
-    for name in chosen:
+    for name in dict.fromkeys(chosen):
         value = known[name][1]
         if name in space:
             search = _typed_search(name, *known[name], space[name], declared.get(name))
@@ -114,7 +116,10 @@ def space_of(
         else:
             raise ConfigurationError(f"tune.names: {name} has no values to try; add tune.space=...")
         if search is not None and (search.choices or isinstance(value, int | float)):
-            dimensions.append(Dimension(name, value, _with_value(search, value)))
+            low, high = search.low, search.high
+            if name in space and low is not None and high is not None:
+                value = min(max(value, low), high)
+            dimensions.append(Dimension(name, value, with_value(search, value)))
         elif names is not None or (name in space and search is not None):
             raise ConfigurationError(
                 f"tune.space: {name}={as_text(value)} is no number to start at"
@@ -162,7 +167,7 @@ def _typed_search(
     return Search(low, high, log)
 
 
-def _with_value(search: Search, value: Any) -> Search:
+def with_value(search: Search, value: Any) -> Search:
     """Return a search with numbers for its multiples, which includes the value of the command."""
     if search.choices:
         listed = [list(each) if isinstance(each, tuple) else each for each in search.choices]
@@ -170,7 +175,8 @@ def _with_value(search: Search, value: Any) -> Search:
         return Search(choices=(*listed, *([] if value in listed else [value])))
     assert search.high is not None
     if search.low is None:
-        low, high = max(1, value / search.high), value * search.high
+        low, high = value / search.high, value * search.high
+        low = max(1, low) if isinstance(value, int) else low
     else:
         low, high = min(search.low, value), max(search.high, value)
     return Search(low, high, search.log and low > 0)

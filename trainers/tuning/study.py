@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -18,7 +17,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from torchrl_gpu.errors import ConfigurationError
 from trainers.tuning.options import Tuning
-from trainers.tuning.space import Dimension, as_text, typed_of
+from trainers.tuning.space import Dimension, as_param, as_text, flat, typed_of
 from trainers.tuning.watch import Goal, TrialWatch
 
 _LOCK: Final = ".lock"
@@ -40,12 +39,16 @@ class Candidate:
     Attributes:
         trials: their trials that have ended, at least one.
         value: mean value of these.
-        settings: value of each searched setting, by dotted name.
     """
 
     trials: Sequence[FrozenTrial]
     value: float
-    settings: dict[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Value of each searched setting, by dotted name."""
+        settings: dict[str, Any] = self.trials[0].user_attrs["settings"]
+        return settings
 
     @property
     def typed(self) -> list[str]:
@@ -109,9 +112,10 @@ class Study:
     ) -> None:
         self.folder, self.options, self._space, self._seed = folder, options, space, seed
         folder.mkdir(parents=True, exist_ok=True)
+        self._alone = FileLock(folder / _LOCK)  # lets the other processes of the study wait
         path = folder / "study.db"
         sampler = optuna.samplers.RandomSampler(seed)
-        with self._alone():
+        with self._alone:
             try:
                 storage = optuna.storages.RDBStorage(
                     f"sqlite:///{path}", engine_kwargs={"connect_args": {"timeout": 60}}
@@ -131,7 +135,7 @@ class Study:
             if "identity" not in self._study.user_attrs:
                 self._study.set_user_attr("identity", wanted)
                 self._study.set_user_attr("trial_seconds", goal.seconds)
-                first = {each.name: each.as_param() for each in space}
+                first = {each.name: as_param(each.value) for each in space}
                 self._study.enqueue_trial(first)
             self._check(self._study.user_attrs.get("identity"), wanted)
             seconds = self._study.user_attrs["trial_seconds"]
@@ -143,7 +147,7 @@ class Study:
         Args:
             repeats: whether to run one of the best settings again, as the last trials do.
         """
-        with self._alone():
+        with self._alone:
             self._requeue_lost()
             trials = [t for t in self.trials() if t.state != TrialState.WAITING]
             counted = [trial for trial in trials if not _is_lost(trial)]
@@ -164,6 +168,7 @@ class Study:
                 )
                 asked = self._study.ask()
                 settings = {each.name: each.draw(asked) for each in self._space}
+                asked.set_user_attr("settings", settings)
             folder = self.folder / "trials" / f"{asked.number:04d}"
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / _LOCK)
@@ -195,7 +200,7 @@ class Study:
                 trial.of_study.set_user_attr(name, getattr(watch, name))
             state = TrialState.PRUNED if watch.pruned or watch.cut else TrialState.COMPLETE
         value = watch.value if state == TrialState.COMPLETE and watch is not None else None
-        with self._alone():
+        with self._alone:
             ended = self._study.tell(trial.of_study, value, state=state)
             if _is_lost(ended):
                 self._requeue(ended)
@@ -210,9 +215,13 @@ class Study:
         """Return all trials, those that wait or run included."""
         return self._study.get_trials(deepcopy=False)
 
+    def ended(self) -> list[FrozenTrial]:
+        """Return the trials that have ended, without those that others repeat."""
+        return [t for t in self.trials() if t.state.is_finished() and not _is_lost(t)]
+
     def runs_elsewhere(self) -> int:
         """Return the number of trials that run in other processes."""
-        with self._alone():
+        with self._alone:
             self._requeue_lost()
             return sum(trial.state == TrialState.RUNNING for trial in self.trials())
 
@@ -227,7 +236,7 @@ class Study:
             elif "error" in trial.user_attrs:
                 failed.add(key)
         found = [
-            Candidate(runs, statistics.fmean(t.values[0] for t in runs), self._settings(runs[0]))
+            Candidate(runs, statistics.fmean(t.values[0] for t in runs))
             for key, runs in ended.items()
             if key not in failed
         ]
@@ -250,10 +259,6 @@ class Study:
         except (RuntimeError, ValueError):  # too few trials, or all alike
             return {}
         return {name: share for name, share in found.items() if share == share}
-
-    def _settings(self, trial: FrozenTrial) -> dict[str, Any]:
-        fixed = optuna.trial.FixedTrial(trial.params)
-        return {each.name: each.draw(fixed) for each in self._space}  # type: ignore[arg-type]
 
     def _enqueue_repeat(self) -> None:
         """Choose one of the best settings, that with the fewest trials, to run once more."""
@@ -286,7 +291,7 @@ class Study:
         """Refuse to go on with a study of something else."""
         if found == wanted:
             return
-        known, new = _flat(found or {}), _flat(wanted)
+        known, new = flat(found or {}), flat(wanted)
         name = next(n for n in (*known, *new) if known.get(n) != new.get(n))
         raise ConfigurationError(
             f"tune.study={self.options.study}: {self.folder} is a study with "
@@ -294,22 +299,7 @@ class Study:
             "or choose another name, as in tune.study=second"
         )
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let other processes wait that share the study."""
-        with FileLock(self.folder / _LOCK):
-            yield
-
 
 def _is_lost(trial: FrozenTrial) -> bool:
     """Return whether the process of a trial was killed or interrupted."""
     return trial.state == TrialState.FAIL and "error" not in trial.user_attrs
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted name."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        leaves |= _flat(value, f"{path}.") if isinstance(value, dict) else {path: value}
-    return leaves

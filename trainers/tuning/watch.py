@@ -147,6 +147,10 @@ class TrialWatch(Callback):
                 "tune.success is missing: the environment reports no success; give the mean return "
                 "to reach, or tune.objective=score"
             )
+        if evaluation.success is not None and goal.objective != "score" and goal.success > 1.0:
+            raise ConfigurationError(
+                f"tune.success={goal.success:g}: the environment reports a success rate, 0 to 1"
+            )
         self.seconds = self._seconds(trainer)
         self.frames, self.updates = trainer.frames, trainer.updates
         self.score = max(self.score, evaluation.score)

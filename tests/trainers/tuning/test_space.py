@@ -3,10 +3,11 @@
 import optuna
 import pytest
 
+from torchrl_gpu.arguments import Search
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, space_of, typed_of
+from trainers.tuning.space import Dimension, as_param, flat, space_of, typed_of, with_value
 
 AGENTS = sorted(learning_agents())
 
@@ -39,7 +40,7 @@ def test_every_agent_has_a_space_whose_samples_are_valid(agent: str, preset: tup
 def test_the_settings_of_the_command_are_the_first_sample(agent: str) -> None:
     found = space(f"agent={agent}")
     study = optuna.create_study()
-    study.enqueue_trial({name: each.as_param() for name, each in found.items()})
+    study.enqueue_trial({name: as_param(each.value) for name, each in found.items()})
     trial = study.ask()
     for each in found.values():
         value = each.draw(trial)
@@ -61,11 +62,18 @@ def test_names_narrow_the_space_and_space_extends_it() -> None:
         "trainer.random_frames:[500,5000],agent.batch_size:[64,128,256]}"
     )
     wide = space("agent=sac", "experiment=null", f"tune.space={typed}")
-    assert (wide["agent.gamma"].search.low, wide["agent.gamma"].search.high) == (0.9, 0.99)
+    assert (wide["agent.gamma"].search.low, wide["agent.gamma"].search.high) == (0.9, 0.95)
+    assert wide["agent.gamma"].value == 0.95, "the nearest to that of the command"
     assert wide["agent.critic"].search.choices == ("mean", "categorical")
     assert "agent.n_step" not in wide
     assert wide["trainer.random_frames"].search.log
     assert wide["agent.batch_size"].search.choices == (64, 128, 256)
+    dotted = space("agent=sac", "tune.space.agent.critic=[mean,categorical]")
+    assert dotted["agent.critic"].search.choices == ("mean", "categorical")
+
+
+def test_an_empty_mapping_is_a_difference() -> None:
+    assert flat({"env": {"options": {}}}) != flat({"env": {"options": None}})
 
 
 def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> None:
@@ -73,6 +81,12 @@ def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> No
     assert number["env.num_envs"].value == 32
     assert space("agent=sac")["env.num_envs"].search.low == 16
     assert space("agent=sac")["env.num_envs"].search.high == 256
+
+
+@pytest.mark.parametrize(("value", "low", "high"), [(0.1, 0.05, 0.2), (1, 1, 2), (8, 4, 16)])
+def test_multiples_of_the_value_are_tried(value: float, low: float, high: float) -> None:
+    search = with_value(Search(high=2, log=True), value)
+    assert (search.low, search.high) == (low, high)
 
 
 @pytest.mark.parametrize(

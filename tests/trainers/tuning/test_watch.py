@@ -5,7 +5,9 @@ import math
 
 import pytest
 
-from trainers.tuning.watch import MOMENTS, Goal
+from torchrl_gpu.errors import ConfigurationError
+from trainers.evaluation.evaluation import Evaluation
+from trainers.tuning.watch import MOMENTS, Goal, TrialWatch
 
 
 @pytest.mark.parametrize(("objective", "limit"), [("seconds", 60.0), ("frames", 1000.0)])
@@ -27,6 +29,13 @@ def test_the_score_is_its_own_value() -> None:
     assert goal.value(-3.0, 1.0, 1, 10) == -3.0
     assert goal.direction == "maximize"
     assert not goal.reached(math.inf)
+
+
+def test_a_success_rate_above_one_is_refused() -> None:
+    watch = TrialWatch(Goal("seconds", 95.0, 60.0))
+    evaluation = Evaluation(10, 1.0, 5.0, 1.0, 0.7, 1.0)
+    with pytest.raises(ConfigurationError, match=r"tune.success=95: .* success rate, 0 to 1"):
+        watch.on_evaluation(None, evaluation)  # type: ignore[arg-type]
 
 
 def test_moments_are_a_quarter_apart() -> None:
