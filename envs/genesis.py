@@ -11,6 +11,7 @@ import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line
+from torchrl_gpu.signals import stop_signals_deferred
 
 # Bytes that Genesis takes with its kernels, measured on the CPU.
 GENESIS_MEMORY: Final = 900 * 2**20
@@ -52,7 +53,8 @@ def start_genesis(device: torch.device) -> Any:
     if importlib.util.find_spec("setuptools") is not None:
         importlib.import_module("setuptools")
     try:
-        gs = importlib.import_module("genesis")
+        with stop_signals_deferred():  # some of the packages that it imports catch every exception
+            gs = importlib.import_module("genesis")
     except Exception as error:  # each platform of OpenGL fails in its own way
         raise ConfigurationError(
             f"Genesis cannot be imported: {one_line(error)}; {OPENGL}"

@@ -1,6 +1,7 @@
 """Signals that ask a program to end, which its worker processes leave to it."""
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -54,3 +55,27 @@ def stop_signals_held(*but: int) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def stop_signals_deferred() -> Iterator[None]:
+    """Call the handlers of signals that arrive in the block after it, because it may catch theirs.
+
+    Signals without a handler keep their effect; so do all of them in a thread other than the main
+    one, in which Python calls no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+    arrived: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for request in arrived:
+            signal.raise_signal(request)

@@ -1,7 +1,11 @@
+import signal
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
-from envs.genesis import simulator_device
+from envs.genesis import simulator_device, start_genesis
 from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.errors import ConfigurationError
@@ -25,3 +29,28 @@ def test_the_simulator_follows_the_device(
 
 def test_directml_simulates_on_the_cpu() -> None:
     assert kinds.DirectML.genesis_backend == "cpu"
+
+
+CATCHES_EVERYTHING = """
+import signal
+try:
+    signal.raise_signal(signal.SIGINT)
+except BaseException:
+    pass
+"""
+
+
+def test_ctrl_c_in_the_import_of_genesis_arrives_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "genesis.py").write_text(CATCHES_EVERYTHING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "genesis", None)  # restores the module that may be there
+    monkeypatch.delitem(sys.modules, "genesis")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start_genesis(torch.device("cpu"))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
