@@ -14,6 +14,7 @@ from envs.marinenav.scenario import Scenario, draw_scenarios
 from envs.marinenav.sea import GOAL_RADIUS
 
 _SOURCES: Final = Path(__file__).with_name("browser")
+_NAMES: Final = (("vessel", "vessels"), ("vortex", "vortices"), ("buoy", "buoys"))
 _SCRIPTS: Final = ("sea.js", "chart.js", "page.js")
 
 # Sizes of further seas on the page.
@@ -72,9 +73,11 @@ def write_page(
 
     The policy was trained in seas of `size`, with the sensor noise, which the page leaves out.
     """
-    vessels, vortices, buoys = (count or "no" for count in size)
-    known = f"{vessels} vessels, {buoys} buoys and {vortices} vortices"
-    left_out = f"The environment of this policy has at most {known}."
+    vessels, vortices, buoys = (
+        f"{count or 'no'} {one if count == 1 else many}"
+        for count, (one, many) in zip(size, _NAMES, strict=True)
+    )
+    left_out = f"The environment of this policy has at most {vessels}, {buoys} and {vortices}."
     if noise is not None:
         left_out += " This page leaves out its sensor noise."
     content = {
