@@ -37,7 +37,6 @@ TRAININGS: Final = {
 }
 WITHOUT, UNWATCHED, WATCHED = "no viewer", "page closed", "page open"
 _HOST: Final = "localhost"
-_NICENESS: Final = 19
 _PATIENCE: Final = 300.0  # seconds for a viewer to be ready
 _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
@@ -163,10 +162,12 @@ def _children() -> set[psutil.Process]:
 
 
 def _lowered(processes: set[psutil.Process]) -> list[psutil.Process]:
-    """Give processes the lowest priority, and return them."""
+    """Give all threads of processes the lowest priority, and return the processes."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.nice(_NICENESS)
+            for thread in process.threads():
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
     return list(processes)
 
 
