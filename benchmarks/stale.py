@@ -64,6 +64,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "startup.txt": ("trainers", "configs", "torchrl_gpu"),
     "threads.txt": ("agents", "torchrl_gpu/devices"),
     "tune.txt": ("agents", "envs/fanuc", "trainers/tuning", "trainers/modes"),
+    "viewer.txt": ("trainers/viewing", "trainers/modes"),
     "*_demo.gif": ("envs/gym", "trainers/evaluation/film.py"),
     "*.png": ("benchmarks/learning", "docs/results/learning"),
     "*_fanuc*.json": ("envs/fanuc", *_LEARNERS),
