@@ -55,6 +55,7 @@ def make_runs(folder: Path, count: int, rows: int) -> None:
         (run / "config.yaml").write_text(settings.of_run(), encoding="utf-8")
         success = _write_metrics(run / "metrics.csv", np.random.default_rng(number), group, rows)
         summary = {"env": "fanuc", "ended": True, "episodes": 500, "success": success}
+        summary |= {"success_low": success, "success_high": success}
         (run / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
         if seed == 0:
             (run / "videos" / FILM.name).write_bytes(FILM.read_bytes())
