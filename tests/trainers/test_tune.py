@@ -120,6 +120,18 @@ def test_the_best_settings_and_the_preset_are_judged_by_fresh_seeds(
     assert outcome.evaluation.episodes == 2
 
 
+def test_a_judgement_that_was_stopped_goes_on(tuned: tuple[RunOutcome, list[int]]) -> None:
+    outcome, _ = tuned
+    path = outcome.folder / "judged.json"
+    judged = json.loads(path.read_text())
+    kept, cut = judged["runs"]
+    path.write_text(json.dumps({**judged, "runs": [{**kept, "seconds": 1234.5}]}))
+    run(*COMMAND, f"runs={outcome.folder.parents[4]}")
+    first, second = json.loads(path.read_text())["runs"]
+    assert first["seconds"] == 1234.5, "not trained again"
+    assert (second["side"], second["evaluation"]) == (cut["side"], cut["evaluation"])
+
+
 def test_the_page_needs_no_network(tuned: tuple[RunOutcome, list[int]]) -> None:
     page = (tuned[0].folder / "report.html").read_text()
     assert not re.search(r"(src|href)=|https?://", page)

@@ -312,22 +312,27 @@ def _judge(
     first = settings.general.seed + _FRESH
     seeds = list(range(first, first + study.options.fresh_seeds))
     judges = {"seeds": seeds, "settings": best.typed}
+    judged: list[Judged] = []
     with FileLock(study.folder / ".judging"):
         if path.exists():
             known = json.loads(path.read_text(encoding="utf-8"))
-            if known["of"] == judges:
+            if known["of"] == judges:  # a judgement that was stopped goes on
                 runs = known["runs"]
-                return [Judged(**{**r, "evaluation": Evaluation(**r["evaluation"])}) for r in runs]
+                judged = [
+                    Judged(**{**r, "evaluation": Evaluation(**r["evaluation"])}) for r in runs
+                ]
+        done = {(each.side, each.seed) for each in judged}
         sides = {"best": (settings, best.settings), rival[0]: rival[1:]}
-        judged: list[Judged] = []
         with ProgressDisplay(len(seeds) * len(sides), unit="runs") as display:
             for seed in seeds:
                 for side, (base, changed) in sides.items():
+                    if (side, seed) in done:
+                        continue
                     display.update(len(judged), stage=f"{side}, fresh seed {seed}")
                     judged.append(_judged(side, seed, base, changed, study))
+                    content = {"of": judges, "runs": [asdict(each) for each in judged]}
+                    write_text(path, json.dumps(content, indent=2))
                     display.update(len(judged), stage="")
-        content = {"of": judges, "runs": [asdict(each) for each in judged]}
-        write_text(path, json.dumps(content, indent=2))
     return judged
 
 
