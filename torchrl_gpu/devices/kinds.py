@@ -176,7 +176,7 @@ class Rocm(Cuda):
             return None
         try:
             return float(self.call("utilization"))
-        except Exception:  # amdsmi has errors of its own; a training does without the metric
+        except Exception:  # amdsmi raises many kinds; a training does without the metric
             return None
 
 

@@ -37,7 +37,7 @@ Compare runs: a table in the terminal, and a page.
   torchrl-gpu compare runs/fanuc success=0.9 output=fanuc.html
   torchrl-gpu compare RUN RUN ...                       run folders
 
-Runs with equal settings but the seed form a group. Each environment has a table of its own:
+Runs with equal settings but the seed form a group. Each environment has a separate table:
 interquartile mean of the final scores with its 95 % bootstrap interval, frames and seconds to a
 success, probability of improvement, settings that differ.
 

@@ -29,8 +29,6 @@ _UNPRUNED, _FIRST_MOMENTS = 5, 4
 # Trials that are drawn at random, before the sampler learns from them.
 _RANDOM: Final = 10
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
-
 
 @dataclass(frozen=True)
 class Candidate:
@@ -114,6 +112,7 @@ class Study:
         folder.mkdir(parents=True, exist_ok=True)
         self._alone = FileLock(folder / _LOCK)  # lets the other processes of the study wait
         path = folder / "study.db"
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.RandomSampler(seed)
         with self._alone:
             try:
@@ -130,7 +129,7 @@ class Study:
                 )
             except Exception as error:
                 reason = str(error).splitlines()[0]
-                raise ConfigurationError(f"{path} is no study: {reason}") from None
+                raise ConfigurationError(f"{path} is not a study: {reason}") from None
             wanted = json.loads(json.dumps(dict(identity), default=str))
             if "identity" not in self._study.user_attrs:
                 self._study.set_user_attr("identity", wanted)
