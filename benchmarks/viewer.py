@@ -1,16 +1,20 @@
 """Measure what the viewer costs a training, and how soon its page shows the first picture.
 
 One training takes turns: without a viewer, beside one whose page nobody has opened, and beside one
-whose page is open in headless Chromium. The processes that a turn does without are stopped
-meanwhile (SIGSTOP). The browser has the lowest priority, too, because it draws without a GPU on the
-cores of the training; a user's own runs elsewhere, or on a GPU.
+whose page is open in headless Chromium, at first in a browser that draws elsewhere, on a GPU or on
+another machine, then in one that draws on the cores of the training. The processes that a turn does
+without are stopped meanwhile (SIGSTOP), and the browser has the lowest priority. The turns are
+short, so that the speed of a shared machine changes less than the viewer costs; a figure is the
+frames of all turns over those without a viewer, with its standard error over the rounds.
 
     OMP_NUM_THREADS=1 python -m benchmarks.viewer
 """
 
 import contextlib
+import math
 import os
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +27,7 @@ import psutil
 import torch
 
 from benchmarks.fixture import Count, Seconds, Training
-from benchmarks.measuring import take_turns
+from benchmarks.measuring import Samples, take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from tests.helpers.browser import Tab, opened
 from torchrl_gpu.commands import call_with_arguments
@@ -35,19 +39,22 @@ TRAININGS: Final = {
     "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
     "PPO, marinenav": ("agent=ppo", "env=marinenav"),
 }
-WITHOUT, UNWATCHED, WATCHED = "no viewer", "page closed", "page open"
+WITHOUT, UNWATCHED = "no viewer", "page closed"
+WATCHED, DRAWN = "page open", "page open and drawn here"
+# Steps of the environments in one call of the trainer: a whole rollout of PPO.
+_TURN_STEPS: Final = 32
 _HOST: Final = "localhost"
 _PATIENCE: Final = 300.0  # seconds for a viewer to be ready
 _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 
 
-def measure(*, rounds: Count = 15, seconds: Seconds = 2.0, openings: Count = 3) -> int:
-    """Measure each training in turns, and print the medians of all rounds.
+def measure(*, rounds: Count = 80, seconds: Seconds = 0.5, openings: Count = 3) -> int:
+    """Measure each training in turns.
 
     Args:
-        rounds: number of rounds after a warm-up, at least 1 (15).
-        seconds: duration of a turn, above 0 (2).
+        rounds: number of rounds after a warm-up, at least 1 (80).
+        seconds: duration of a turn, above 0 (0.5).
         openings: number of times that the page is opened, at least 1 (3).
     """
     torch.set_num_threads(1)
@@ -56,46 +63,61 @@ def measure(*, rounds: Count = 15, seconds: Seconds = 2.0, openings: Count = 3) 
     for title, arguments in TRAININGS.items():
         with ExitStack() as stack:
             training = stack.enter_context(contextlib.closing(Training.of(arguments)))
-            frames = 50 * training.trainer.num_envs
+            frames = _TURN_STEPS * training.trainer.num_envs
             training(max(frames, 10_000))  # beyond random frames, and a checkpoint to play
-            addresses, others = [], {WITHOUT: list[psutil.Process]()}
-            for way in (UNWATCHED, WATCHED):
-                address, viewer = _view(arguments, training, stack)
-                addresses.append(address)
-                others[way] = [viewer]
+            addresses, viewers = zip(
+                *(_view(arguments, training, stack) for _ in range(2)), strict=True
+            )
             waits = [_opened(addresses[1]) for _ in range(openings)]
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             before = _children()
             tab = stack.enter_context(opened(addresses[1], Path(folder)))
             _wait_for_picture(tab)
-            others[WATCHED] += _lowered(_children() - before)
-            everyone = [each for several in others.values() for each in several]
+            browser = _lowered(_children() - before)
+            receiving = [each for each in browser if "--type=gpu-process" not in each.cmdline()]
+            running = {
+                WITHOUT: [],
+                UNWATCHED: [viewers[0]],
+                WATCHED: [viewers[1], *receiving],
+                DRAWN: [viewers[1], *browser],
+            }
+            everyone = [*viewers, *browser]
             stack.callback(_signal, everyone, signal.SIGCONT)
             samples = take_turns(
                 {
-                    way: _turn(training, frames, seconds, everyone, running)
-                    for way, running in others.items()
+                    way: _turn(training, frames, seconds, everyone, processes)
+                    for way, processes in running.items()
                 },
                 rounds,
             )
-        shares = {way: samples.ratio(way, WITHOUT) for way in (UNWATCHED, WATCHED)}
+        shares = {way: _share(samples, way) for way in (UNWATCHED, WATCHED, DRAWN)}
         rows.append(
             [
                 title,
                 f"{samples.rate(WITHOUT):,.0f}",
-                *(f"{100 * share:.1f} %" for share in shares.values()),
+                *(f"{100 * share:.1f} ± {100 * error:.1f} %" for share, error in shares.values()),
                 f"{max(waits):.1f} s",
             ]
         )
         figures[title] = {
             "frames_per_second": round(samples.rate(WITHOUT), 1),
-            **{way: round(share, 4) for way, share in shares.items()},
+            **{way: [round(each, 4) for each in share] for way, share in shares.items()},
             "seconds_to_first_picture": [round(wait, 2) for wait in waits],
         }
-    header = ["", "frames/s without a viewer", "page closed", "page open", "first picture"]
+    header = ["", "frames/s without a viewer", UNWATCHED, WATCHED, DRAWN, "first picture"]
     print_table(header, rows)
     print_figures(figures)
     return 0
+
+
+def _share(samples: Samples[str], way: str) -> tuple[float, float]:
+    """Return the frames/s of a way over those without a viewer, and its standard error."""
+    rates, others = samples.rates[way], samples.rates[WITHOUT]
+    share = sum(rates) / sum(others)
+    # Delta method for a ratio of means over paired rounds.
+    excesses = [rate - share * other for rate, other in zip(rates, others, strict=True)]
+    error = statistics.pstdev(excesses) / statistics.mean(others) / math.sqrt(len(rates))
+    return share, error
 
 
 def _view(
