@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Final
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -45,6 +45,9 @@ from trainers.runs.versions import versions
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
 from trainers.viewing.address import check_address
+
+# Settings of a film that say nothing about a viewer.
+_OF_FILM: Final = ("demo.episodes", "demo.video")
 
 
 @dataclass(frozen=True)
@@ -238,6 +241,11 @@ def _check(
         where = "the environment of remote collectors" if remote else env.target.__name__
         overlap_of(True, agent, where, env_can=env_can)
     if general.viewer == "web":
+        if of_film := [name for name in typed if name in _OF_FILM]:
+            raise ConfigurationError(
+                f"{of_film[0]}: viewer=web shows episode after episode and makes no film; leave it "
+                "out"
+            )
         check_address(general.viewer_host, general.viewer_port)
         if capabilities_of(components["env"], device).can_render is False:
             raise ConfigurationError(

@@ -56,6 +56,14 @@ def test_a_missing_extra(
             "viewer=web: only mode=train and mode=demo have a viewer; mode=eval does without",
             (*DQN, "mode=eval"),
         ),
+        (
+            "demo.video: viewer=web shows episode after episode and makes no film; leave it out",
+            (*DQN, "demo.video=gif"),
+        ),
+        (
+            "demo.episodes: viewer=web shows",
+            ("agent=random", *DQN[1:], "mode=demo", "demo.episodes=2"),
+        ),
         ("viewer_host=nowhere.invalid", (*DQN, "viewer_host=nowhere.invalid")),
         (
             "viewer_host=192.0.2.1: not an address of this machine",
