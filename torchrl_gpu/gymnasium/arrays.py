@@ -73,6 +73,8 @@ class Arrays:
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigurationError(f"render_mode={render_mode}: use {RENDER_MODES[0]} or None")
         known = parameters_of(build).keys() - {"num_envs"}
+        if "num_envs" in settings:
+            raise ConfigurationError("num_envs: gymnasium.make_vec(id, num_envs=...) makes several")
         for name in settings:
             if name not in known:
                 raise ConfigurationError(f"{name}: no such setting{suggest(name, known)}")
