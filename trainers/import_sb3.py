@@ -2,16 +2,19 @@
 
 import shlex
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
+from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.commands import asks_for_help
+from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import compose, read_settings
-from trainers.command_line.settings import check
+from trainers.command_line.settings import Settings, check
 from trainers.components.choices import check_choices
+from trainers.modes.building import build_env
 from trainers.runs.stable_baselines import Model, read_model
 
 USAGE = """\
@@ -62,12 +65,36 @@ def import_model(arguments: Sequence[str]) -> str:
     config = {"choices": {"agent": model.agent_name}}
     if typed:
         given = read_settings([f"agent={model.agent_name}", *typed])
-        config = check(given, compose(given)).config
+        settings = check(given, compose(given))
+        _check_fits(files[0], model, settings)
+        config = settings.config
     state = {**model.state, "config": {**config, "agent": model.component.config({})}}
     new = new_file(Path(Path(files[0]).stem + ".safetensors"))
     with nullcontext(Path(outputs[-1])) if outputs else new as output:
         save_state(output, state)
     return _report(files[0], model, output, needs_env=not typed)
+
+
+def _check_fits(file: str, model: Model, settings: Settings) -> None:
+    """Refuse an environment of other observations or actions.
+
+    Raises:
+        ConfigurationError: the policy does not fit the environment, or that cannot be built.
+    """
+    with closing(build_env(settings, "eval", num_envs=1)) as env:
+        own = PolicyInterface(observation_spec(env), action_spec(env))
+    if (found := _described(model.interface)) != (expected := _described(own)):
+        raise ConfigurationError(
+            f"{file}: it does not fit {settings.env_name}: it reads and returns {found}, the "
+            f"environment has {expected}"
+        )
+
+
+def _described(interface: PolicyInterface) -> str:
+    """Return the observations and the action of a policy in words."""
+    shapes = [f"{name} {shape}" for name, shape in interface.shapes().items()]
+    choices = getattr(interface.action_spec, "n", None)
+    return ", ".join(shapes) + (f" of {choices} choices" if choices else "")
 
 
 def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:

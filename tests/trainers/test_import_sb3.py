@@ -166,6 +166,34 @@ def test_an_imported_policy_is_evaluated(
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "env", "name", "reason"),
+    [
+        (
+            "SAC",
+            PENDULUM,
+            "MountainCarContinuous-v0",
+            "observation [3] float32, action [1] float32, ",
+        ),
+        ("PPO", CARTPOLE, "FrozenLake-v1", "action [] int64 of 2 choices, the environment has "),
+        ("SAC", PENDULUM, CARTPOLE, "agent=SAC: it does not produce the discrete actions"),
+    ],
+)
+def test_an_environment_that_the_model_does_not_fit_is_refused(
+    algorithm: str,
+    env: str,
+    name: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    make(algorithm, env).save(tmp_path / "model.zip")
+    monkeypatch.chdir(tmp_path)
+    refused(monkeypatch, capfd, "model.zip", "env=gym", f"env.name={name}", reason=reason)
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize(
     ("algorithm", "env", "settings", "reason"),
     [
         ("TD3", PENDULUM, {}, "a model of TD3; use one of SAC, DDPG, DQN or PPO"),
