@@ -37,6 +37,7 @@ USUAL_STEP_SECONDS = 1 / 30
 _SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
 _MAX_FRAME_RATES = {"mp4": 60, "gif": 25}
+_MAX_FRAME_SECONDS = 100.0  # FFmpeg gets the frame rate with two decimals
 
 
 class Film(NamedTuple):
@@ -71,7 +72,7 @@ def film(
     num_envs: Annotated[int, Field(ge=1, le=64)] = 1,
     video: Video = "mp4",
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
-    seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
+    seconds_between: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5,
 ) -> Film:
     """Film the greedy policy.
 
@@ -112,6 +113,12 @@ def film(
     new = new_file(folder / f"demo_{time.strftime('%Y%m%d_%H%M%S')}.{video}")
     step_seconds = (env.capabilities.step_seconds or USUAL_STEP_SECONDS) / speed
     frame_seconds = _frame_seconds(step_seconds, video)
+    if frame_seconds > _MAX_FRAME_SECONDS:
+        raise ConfigurationError(
+            f"demo.speed={speed:g}: each picture would last {frame_seconds:.3g} s; at most "
+            f"{_MAX_FRAME_SECONDS:g} s, a speed of "
+            f"{speed * frame_seconds / _MAX_FRAME_SECONDS:.2g}, can be written"
+        )
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
     options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}

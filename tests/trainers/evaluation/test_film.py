@@ -1,3 +1,4 @@
+import math
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from PIL import Image, ImageSequence
 
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
+from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.film import FilmedEpisodes, film
 
 CPU = torch.device("cpu")
@@ -79,6 +81,18 @@ def test_film_plays_in_real_time_times_speed(
     assert sum(frame_seconds[:-1]) == pytest.approx(seconds, abs=1.001 / expected)
     assert (env.drawn[0], env.drawn[-1]) == (0, STEPS)
     assert env.drawn == sorted(set(env.drawn))
+
+
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_speeds_and_pauses_that_no_film_can_have_are_refused(video: Any, tmp_path: Path) -> None:
+    env = DrawnEnv(0.5)
+    with pytest.raises(ConfigurationError, match=r"would last 5e.09 s; .* speed of 0\.005,"):
+        film(env, policy_for(env), CPU, tmp_path, video=video, speed=1e-10)
+    with pytest.raises(ConfigurationError, match="seconds_between=inf: input should be a finite"):
+        film(env, policy_for(env), CPU, tmp_path, video=video, seconds_between=math.inf)
+    assert not list(tmp_path.iterdir())
+    made = film(env, policy_for(env), CPU, tmp_path, episodes=1, video=video, speed=0.005)
+    assert made.path.stat().st_size > 0
 
 
 def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
