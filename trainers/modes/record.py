@@ -9,6 +9,7 @@ from trainers.command_line.settings import Settings
 from trainers.evaluation.record import record
 from trainers.modes.building import evaluator_of, policy_of, prepared_folder, title_of
 from trainers.modes.outcome import RunOutcome
+from trainers.runs.folders import check_writable
 from trainers.training.progress import ProgressDisplay
 
 
@@ -17,7 +18,9 @@ def record_policy(settings: Settings) -> RunOutcome:
     started = time.perf_counter()
     folder = prepared_folder(settings, "datasets")
     episodes = settings.record["episodes"]
-    check_new(settings.record["path"] or folder / "new", settings.record["format"])
+    path = settings.record["path"] or folder / "new"
+    check_new(path, settings.record["format"])
+    check_writable(path)
     with closing(evaluator_of(settings, episodes=episodes)) as evaluator:
         env = evaluator.env
         policy = policy_of(settings, env)

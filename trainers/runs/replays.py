@@ -14,6 +14,7 @@ from torchrl_gpu.datasets.dataset import DatasetFormat, check_new, new_dataset
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.episodes import Episode, episodes_of
+from trainers.runs.folders import check_writable
 from trainers.runs.policy_files import load_checkpoint
 from trainers.runs.pretrained import find_policy
 
@@ -43,6 +44,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
         ConfigurationError: the replay was not saved, or the dataset cannot be written.
     """
     check_new(path, format)
+    check_writable(path)
     found = find_policy(checkpoint, best=False)
     state = load_checkpoint(found)
     with reading(found):

@@ -87,5 +87,8 @@ def test_settings_of_a_recording_are_refused_in_one_line(tmp_path: Path) -> None
         settings_of(*command, "record.episodes=0")
     with pytest.raises(ConfigurationError, match="it exists; choose another folder"):
         run(*command, f"record.path={tmp_path}")
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"cannot write to .*file: Not a directory"):
+        run(*command, f"record.path={tmp_path / 'file' / 'data'}")
     with pytest.raises(ConfigurationError, match="mode=record needs a trained policy"):
         settings_of("mode=record", "agent=sac", "env=fanuc")
