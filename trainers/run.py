@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import logging
 import sys
@@ -132,6 +133,7 @@ def main() -> int:
             _import_own_packages()
             if command in _COMMANDS:
                 return resolve_name(_COMMANDS[command])(arguments)
+            _check_command(command)
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:
             if message := str(stop):
@@ -145,6 +147,13 @@ def main() -> int:
                 return _refuse(str(error))
             print_exception(error)
             return FAILED
+
+
+def _check_command(word: str) -> None:
+    """Refuse a mistyped command, which is not a setting."""
+    close = difflib.get_close_matches(word, [*_COMMANDS, "redirect"], n=1, cutoff=0.8)
+    if close and "=" not in word:
+        raise ConfigurationError(f"{word}: unknown command; did you mean {close[0]}?")
 
 
 def _import_own_packages() -> None:

@@ -45,6 +45,8 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 _ROBOT: Final = "lr_mate_200ic"
 _HOLD: Final = (10, 0.05)
 
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
 
 class FanucEnv(ArmEnv):
     """FANUC LR Mate or other arms in PyBullet or Genesis; each reaches a target with its tool.
@@ -110,7 +112,7 @@ class FanucEnv(ArmEnv):
         urdf: str | None = None,
         tool: str | None = None,
         home: Sequence[float] | None = None,
-        bar_radius: Annotated[float, Field(gt=0)] = BAR_RADIUS,
+        bar_radius: _Positive = BAR_RADIUS,
         simulator: Literal["pybullet", "genesis"] = "pybullet",
         device: Device = "cpu",
         mode: Mode = "train",
@@ -118,10 +120,10 @@ class FanucEnv(ArmEnv):
         window: bool = True,
         control_rate: Annotated[float, Field(ge=1, le=1000)] = CONTROL_RATE,
         max_episode_steps: MaxEpisodeSteps = 150,
-        success_radius: Annotated[float, Field(gt=0)] = 0.015,
+        success_radius: _Positive = 0.015,
         success: Literal["reach", "hold"] = "reach",
         hold_steps: Annotated[int, Field(ge=1)] = _HOLD[0],
-        hold_speed: Annotated[float, Field(gt=0)] = _HOLD[1],
+        hold_speed: _Positive = _HOLD[1],
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
         target_noise: Annotated[float, Field(ge=0, le=MIN_CLEARANCE / 2)] = 0.0,

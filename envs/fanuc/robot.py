@@ -205,7 +205,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
             raise _InvalidDescriptionError(f"needs a joint {names[wrong.argmax()]} {rule}")
     origins = np.stack([places[_link(joint, "parent")][1] @ _pose(joint) for joint in joints])
     last, flange = len(joints), _link(joints[-1], "child")
-    body, pose = places.get(tool or flange, (-1, np.eye(4)))
+    body, pose = places.get(flange if tool is None else tool, (-1, np.eye(4)))
     if body != last:
         fixed = ", ".join(name for name, (index, _) in places.items() if index == last)
         raise _InvalidDescriptionError(f"has no env.tool={tool} behind its last joint, but {fixed}")

@@ -26,6 +26,8 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["import-sb3", "-h"], 0, "torchrl-gpu import-sb3 model.zip"),
         (["robot", "-h"], 0, "torchrl-gpu robot arm.urdf"),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
+        (["doctor", "seconds=inf"], 2, "error: seconds=inf"),
+        (["robott", "arm.urdf"], 2, "error: robott: unknown command; did you mean robot?"),
     ],
 )
 def test_the_script_returns_the_exit_code_of_the_program(

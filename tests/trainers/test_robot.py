@@ -105,6 +105,8 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((__file__,), "name a .urdf file, or a .xml file"),
         ((str(LR_MATE), "env=gym"), "env=gym: choose one of: fanuc, lift_cube"),
         ((str(LR_MATE), "env.tool=hand"), "has no env.tool=hand behind its last joint, but link_6"),
+        ((str(LR_MATE), "env.tool="), "has no env.tool= behind its last joint, but link_6"),
+        ((str(LR_MATE), "env.bar_radius=inf"), "env.bar_radius=inf: input should be a finite"),
         ((str(LR_MATE), "env.home=[0,0]"), "env.home=[0.0, 0.0]: the arm has 6 joints"),
         ((str(LR_MATE), "env.home=[0,2.4,0,0,0,0]"), "has to be above 20 mm"),
         ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
