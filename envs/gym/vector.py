@@ -104,7 +104,7 @@ def make_vector(
                 vector = gymnasium.make_vec(
                     name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
                 )
-    except (GymnasiumError, ImportError, TypeError, ValueError) as error:
+    except (GymnasiumError, ImportError, OSError, TypeError, ValueError) as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
     try:
         _check(vector, spec.id, autoreset, render=render)

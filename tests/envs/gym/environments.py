@@ -229,6 +229,13 @@ class Undrawable(Counter):
     metadata = {"render_modes": ["ansi"]}  # noqa: RUF012
 
 
+class Unfound(Counter):
+    """Needs a file that does not exist, as MuJoCo's environments with a wrong `xml_file`."""
+
+    def __init__(self) -> None:
+        raise OSError("File robot.xml does not exist")
+
+
 class VectorCounter(VectorEnv):
     """Counters with their own vectorization, which overwrites the arrays that it returned.
 
@@ -294,6 +301,7 @@ class VectorCounter(VectorEnv):
 _ALL = (
     Counter,
     ThreadCounter,
+    Unfound,
     DictCounter,
     Image,
     ChannelsFirst,
