@@ -141,7 +141,7 @@ def _reason(problems: Sequence[ErrorDetails], shown: str) -> str:
             return f"it takes {place[0] + 1} values"
         case "too_short", {"min_length": number}:
             return f"it takes at least {number} {'value' if number == 1 else 'values'}"
-        case ("sequence_str", _) | ("is_instance_of", {"class": "Sequence"}):
+        case ("sequence_str" | "list_type", _) | ("is_instance_of", {"class": "Sequence"}):
             return f"input should be a list; write [{shown}]"
     words = problem["msg"].removeprefix("Value error, ")
     return words[0].lower() + words[1:]

@@ -95,6 +95,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
+        ([*BASE, "observation_keys=pixels"], "keys=pixels: input should be a list; write [pixels]"),
         (
             [*BASE, "mode=fly"],
             "mode=fly: input should be 'train', 'eval', 'demo', 'record', 'export' or 'tune'",
