@@ -131,6 +131,8 @@ def reach(folder: Path, target: Array, robot: Robot, seconds: float = 5.0) -> tu
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        sys.exit(f"usage: python {sys.argv[0]} EXPORT_FOLDER X Y Z")
     place = np.array([float(number) for number in sys.argv[2:5]])
     end, milliseconds = reach(Path(sys.argv[1]), place, load_robot())
     p50, p99, most = np.quantile(milliseconds, (0.5, 0.99, 1))
