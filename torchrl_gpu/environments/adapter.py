@@ -59,9 +59,14 @@ def as_environment(env: EnvBase) -> Environment:
     episodes are known, see `torchrl_gpu.environments.open_episodes`.
 
     Raises:
-        ConfigurationError: the environment has several action keys, has observations or rewards
-            that no agent can read, or loses the last observation of an episode.
+        ConfigurationError: it is not an `EnvBase`, has several action keys, has observations or
+            rewards that no agent can read, or loses the last observation of an episode.
     """
+    if not isinstance(env, EnvBase):
+        raise ConfigurationError(
+            f"env: a {type(env).__name__} is not an environment of TorchRL; for one of "
+            "Gymnasium, use envs.GymnasiumEnv or TorchRL's GymWrapper"
+        )
     if isinstance(env, Environment) and _floats_of(env) <= {torch.float32}:
         return env
     return AdaptedEnvironment(env)

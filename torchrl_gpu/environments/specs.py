@@ -48,6 +48,11 @@ def observation_spec(
     leaves: dict[str, NestedKey] = {
         name_of_key(key): key for key in spec.keys(include_nested=True, leaves_only=True)
     }
+    if isinstance(observation_keys, str):
+        raise ConfigurationError(
+            f"observation_keys={observation_keys}: input should be a list; write "
+            f"[{observation_keys!r}]"
+        )
     if observation_keys is None:
         seen = leaves.keys() - {name_of_key(key) for key in env.capabilities.outcome_keys}
     else:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -283,6 +284,12 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
     # The view has the capabilities of the wrapped environment.
     assert scaled.capabilities.has_state
     assert scaled.capabilities.discrete_actions is not None
+
+
+@pytest.mark.parametrize("env", [gymnasium.make("CartPole-v1"), "fanuc"])
+def test_what_is_not_an_environment_of_torchrl_is_refused(env: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"use envs\.GymnasiumEnv or TorchRL's GymWrapper"):
+        as_environment(env)
 
 
 def test_one_hot_actions_are_rejected_with_a_hint() -> None:

@@ -41,9 +41,10 @@ def test_a_nested_key_is_a_tuple_or_joined_by_dots(key: Any) -> None:
         (["obs"], "there is no observation obs; this environment has: observation, objects"),
         (["observation", "y", "x"], "there is no observation x, y;"),
         ([], "there is no observation chosen;"),
+        ("observation", r"observation_keys=observation: input should be a list; write \['obser"),
     ],
 )
-def test_an_unknown_key_lists_the_existing_ones(keys: list[str], message: str) -> None:
+def test_an_unknown_key_lists_the_existing_ones(keys: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         observation_spec(MarineNavEnv(num_envs=2), keys)
 
