@@ -41,8 +41,8 @@ class Page:
 
     def __init__(self, host: str, port: int, title: str) -> None:
         viser: Any = importlib.import_module("viser")  # an optional package
-        logging.getLogger("websockets").setLevel(logging.WARNING)
-        # A browser may leave at any time.
+        # A browser may leave at any time, also before it has asked for anything.
+        logging.getLogger("websockets").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "Queued a .* on a closed connection")
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
             self._server = viser.ViserServer(host, port, label=title, verbose=False)

@@ -1,5 +1,6 @@
 """The viewer: what plays, what the page shows, and what it costs while nobody looks."""
 
+import socket
 import threading
 import time
 import urllib.request
@@ -111,6 +112,15 @@ def test_the_address_of_the_page_leads_to_it(host: str, name: str) -> None:
         assert page.address == f"http://{name}:{port}"
         with urllib.request.urlopen(page.address, timeout=30) as answer:
             assert answer.status == 200
+
+
+def test_a_browser_that_leaves_at_once_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port("localhost", 0)
+    with closing(Page("localhost", port, "a test")) as page:
+        socket.create_connection(("127.0.0.1", port)).close()
+        with urllib.request.urlopen(page.address, timeout=30) as answer:
+            assert answer.status == 200
+    assert caplog.records == []
 
 
 def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
