@@ -20,7 +20,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from trainers.modes.view import show
-from trainers.run import settings_of
+from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
 from trainers.viewing.address import free_port
 from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
@@ -257,6 +257,18 @@ def test_the_demo_shows_a_policy_that_belongs_to_no_run(
     assert f"**{name}**" in page.texts[-1]
     assert len(page.pictures) >= 1
     assert all(len(np.unique(picture)) > 1 for picture in page.pictures)
+
+
+def test_the_demo_shows_an_exported_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxscript")
+    short = ("evaluation.episodes=1", "env.max_episode_steps=5", f"runs={tmp_path}", "device=cpu")
+    folder = run("mode=export", "checkpoint=pretrained:marinenav/dqn", *short).folder
+    page = WatchedPage(rounds=5)
+    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
+    with pytest.raises(EndedError):
+        run("mode=demo", "viewer=web", "viewer_port=0", f"policy={folder}", "device=cpu")
+    assert f"**{folder}**" in page.texts[-1]
+    assert len(page.pictures) >= 1
 
 
 class BrightEnv(DrawnEnv):
