@@ -16,6 +16,7 @@ from torchrl.data import Bounded, Composite, TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import parameters_of, suggest
+from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
@@ -78,6 +79,8 @@ class Arrays:
         for name in settings:
             if name not in known:
                 raise ConfigurationError(f"{name}: no such setting{suggest(name, known)}")
+        if isinstance(device := settings.get("device"), str):
+            settings = {**settings, "device": resolve_device(device)}
         if render_mode is not None and "mode" in known:
             settings = {"mode": "demo", **settings}
         env = as_environment(build(num_envs=num_envs, **settings))

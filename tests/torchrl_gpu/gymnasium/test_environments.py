@@ -68,6 +68,8 @@ def test_settings_are_those_of_the_environment() -> None:
         gymnasium.make(MARINENAV, num_obstacles=-1)
     with pytest.raises(ConfigurationError, match=r"num_envs: gymnasium.make_vec\(id, "):
         gymnasium.make(MARINENAV, num_envs=2)
+    with pytest.raises(ConfigurationError, match="device=warp is not one of auto, cuda, rocm"):
+        gymnasium.make(MARINENAV, device="warp")
     with pytest.raises(ConfigurationError, match="did you mean num_obstacles"):
         gymnasium.make_vec(MARINENAV, num_obstacle=2)
     with pytest.raises(ConfigurationError, match="render_mode=ansi: use rgb_array or None"):
