@@ -224,6 +224,7 @@ class TorchRLTrainer(CheckedFields):
         sinks = self.loggers if self.processes.is_writer else ()
         self.metric_logger = MetricLogger(folder, sinks, self.config)
 
+        self._is_new = True  # neither trained, nor saved, nor loaded
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
@@ -246,7 +247,16 @@ class TorchRLTrainer(CheckedFields):
         Its end writes `summary.json`, with the best evaluation. A further call continues the
         training. An exception ends it with a checkpoint of the state before, unless a number was
         NaN or infinite; so does Ctrl-C in a step that the watchdog has reported.
+
+        Raises:
+            ConfigurationError: the folder has the checkpoints of another training.
         """
+        if self._is_new and self.checkpoints.latest() is not None:
+            raise ConfigurationError(
+                f"folder={self.folder}: it has the checkpoints of another training, which this one "
+                "would replace; name another folder, or resume by trainer.load(path)"
+            )
+        self._is_new = False
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"
         if self.processes.is_writer and not path.exists():
@@ -404,6 +414,7 @@ class TorchRLTrainer(CheckedFields):
 
     def _begin_save(self) -> None:
         """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
+        self._is_new = False
         with self.timers("save"):
             self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
             self.saver.wait()
@@ -468,6 +479,7 @@ class TorchRLTrainer(CheckedFields):
                 environment.
         """
         resume(self, checkpoint, state)
+        self._is_new = False
 
     def _policy(self) -> Policy:
         """Return the policy that acts in the next step."""

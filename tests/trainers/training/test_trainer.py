@@ -235,6 +235,22 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
         TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
 
 
+def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, total_frames=176)
+    trainer.train()
+    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    another = make_trainer(tmp_path, seed=1, total_frames=176)
+    with pytest.raises(ConfigurationError, match="it has the checkpoints of another training"):
+        another.train()
+    assert all(path.read_bytes() == content for path, content in files.items())
+    latest = trainer.checkpoints.latest()
+    assert latest is not None
+    another.load(latest)
+    another.total_frames = 336
+    another.train()
+    assert another.frames == 336
+
+
 class FailingEnv(IdentityEnv):
     """Environment 3 returns an entry that is not finite, from its 40th step until a reset."""
 
