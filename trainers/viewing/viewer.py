@@ -59,8 +59,8 @@ class Viewer:
             page.refresh()
             now = time.perf_counter()
             if not page.is_watched:
-                time.sleep(_IDLE_SECONDS)
-                due = now
+                page.wait_for_browser()
+                due = time.perf_counter()
                 continue
             self._look(now)
             if (page.choice, page.index) != (self._choice, player.index):
