@@ -52,7 +52,7 @@ class Page:
         self.address = f"http://{name}:{self._server.get_port()}"
         self._lock = threading.Lock()
         self._picture: Picture | None = None
-        # What each browser shows: number of the picture, and aspect ratio.
+        # Of each browser: number of the picture that it shows, and aspect ratio.
         self._shown: dict[int, tuple[int, float]] = {}
         self._number = 0
         gui = self._gui = self._server.gui
@@ -65,7 +65,7 @@ class Page:
         self._server.on_client_connect(lambda _: self._on_open())
 
     def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
-        """Add what can be chosen, once there is something to play.
+        """Add the controls, once there is something to play.
 
         Args:
             names: names of the checkpoints.
