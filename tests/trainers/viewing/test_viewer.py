@@ -124,7 +124,7 @@ def test_a_browser_that_leaves_at_once_is_no_error(caplog: pytest.LogCaptureFixt
 
 
 def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=5, watched=False)) as page:
+    with closing(WatchedPage(rounds=3, watched=False)) as page:
         with pytest.raises(EndedError):
             viewer_of(page, env).run()
         assert [steps_in(picture) for picture in page.pictures] == [(0, 0)]
