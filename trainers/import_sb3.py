@@ -14,7 +14,7 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import Settings, check
 from trainers.components.choices import check_choices
-from trainers.modes.building import build_env
+from trainers.components.pairing import pair
 from trainers.runs.stable_baselines import Model, read_model
 
 USAGE = """\
@@ -81,8 +81,10 @@ def _check_fits(file: str, model: Model, settings: Settings) -> None:
     Raises:
         ConfigurationError: the policy does not fit the environment, or that cannot be built.
     """
-    with closing(build_env(settings, "eval", num_envs=1)) as env:
-        own = PolicyInterface(observation_spec(env), action_spec(env))
+    component = settings.env.replaced(num_envs=1)
+    with closing(component.build(mode="eval", device=settings.device)) as env:
+        paired = pair(env, settings.agent.target)
+        own = PolicyInterface(observation_spec(paired), action_spec(paired))
     if (found := _described(model.interface)) != (expected := _described(own)):
         raise ConfigurationError(
             f"{file}: it does not fit {settings.env_name}: it reads and returns {found}, the "
