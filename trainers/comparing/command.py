@@ -66,9 +66,10 @@ def _main(arguments: Sequence[str], usage: str, name: str) -> int:
         print(usage)
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    paths = [Path(each) for each in arguments if "=" not in each or Path(each).is_dir()]
     typed = [each for each in arguments if "=" in each and not Path(each).is_dir()]
-    print(write_page(paths, name, **read_arguments(_checked, typed)))
+    paths = [Path(each) for each in arguments if each not in typed]
+    settings = read_arguments(write_page, typed, given=("paths", "name"))
+    print(write_page(paths, name, **settings))
     return 0
 
 
@@ -76,7 +77,7 @@ def write_page(
     paths: Sequence[Path],
     name: str,
     output: Path | None = None,
-    success: float = 0.95,
+    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
     mean_return: float | None = None,
 ) -> str:
     """Write the page on runs, and return the tables for the terminal.
@@ -114,14 +115,6 @@ def write_page(
         text = page(title, found, file)
         write_text(file, text.encode(errors="replace").decode())  # a path may not be UTF-8
     return "\n\n".join([*map(_text, found), f"page: {file}"])
-
-
-def _checked(
-    output: Path | None = None,
-    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
-    mean_return: float | None = None,
-) -> None:
-    """Declare the settings of both commands."""
 
 
 def _text(results: Results) -> str:

@@ -100,7 +100,7 @@ class Group:
 
     def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
         """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""
-        columns = (run.metrics.get(name, np.empty(0)) for run in self.runs)
+        columns = [run.metric(name) for run in self.runs]
         known = [column[np.isfinite(column)] for column in columns]
         values = [summarize(column) for column in known if len(column)]
         return float(np.mean(values)) if values else np.nan

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ import yaml
 from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import Scores
-from trainers.components.sections import full_name
+from trainers.components.sections import flat, full_name
 
 logger = logging.getLogger(__name__)
 
@@ -50,16 +50,24 @@ class Run:
     summary: Mapping[str, Any]
 
     @property
+    def seed(self) -> str:
+        """Seed as text; `-` where a script has recorded none."""
+        return self.settings.get("seed", "-")
+
+    @property
     def measure(self) -> Literal["success", "return"]:
         """What scores are: success rates from 0 to 1, or mean returns without them."""
-        rates = self.metrics.get("evaluation/success", np.empty(0))
-        return "success" if np.isfinite(rates).any() else "return"
+        return "success" if np.isfinite(self.metric("evaluation/success")).any() else "return"
+
+    def metric(self, name: str) -> Scores:
+        """Return the values of a metric, `[rows]`; NaN where a row lacks it."""
+        none = np.full_like(self.metrics["frames"], np.nan)
+        return self.metrics.get(name, none)
 
     @cached_property
     def curve(self) -> Mapping[str, Scores]:
         """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
-        none = np.full_like(self.metrics["frames"], np.nan)
-        scores = self.metrics.get(f"evaluation/{self.measure}", none)
+        scores = self.metric(f"evaluation/{self.measure}")
         rows = np.isfinite(scores) & np.isfinite(self.metrics["seconds"])
         found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
         return {**found, "score": scores[rows]}
@@ -150,7 +158,7 @@ def read_run(folder: Path) -> Run:
     agent = choices.get("agent") or (config.get("agent") or {}).get("_target_")
     run = Run(
         folder=folder,
-        settings=dict(_flat(config)),
+        settings={name: _as_text(value) for name, value in flat(config).items()},
         env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
         agent=str(agent or summary.get("agent", "?")).rpartition(".")[2],
         metrics=metrics,
@@ -209,10 +217,6 @@ def _read_metrics(path: Path) -> dict[str, Scores]:
     return dict(zip(columns, table.T, strict=True))
 
 
-def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
-    """Yield nested settings by dotted name; a list is one value."""
-    if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _flat(each, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, "null" if value is None else " ".join(str(value).split())
+def _as_text(value: Any) -> str:
+    """Return the value of a setting as one line."""
+    return "null" if value is None else " ".join(str(value).split())
