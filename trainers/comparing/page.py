@@ -33,8 +33,10 @@ _METHOD: Final = (
     "95 % percentile intervals of the stratified bootstrap over runs, 2,000 samples (Agarwal et "
     "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). They are "
     "too narrow for few runs: of normally distributed scores, those of 2, 3, 5 and 10 runs cover "
-    "the true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. Frames and seconds to "
-    "a score are medians over the runs of the first evaluation that reaches it."
+    "the true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. The curve of a group "
+    "ends with its shortest run, over time with the fastest of those that end after equal frames. "
+    "Frames and seconds to a score are medians over the runs of the first evaluation that reaches "
+    "it."
 )
 _AXES: Final[Sequence[Axis]] = ("frames", "seconds")
 _UPDATES: Final = ("precision", "compile", "products")
