@@ -143,6 +143,8 @@ class TrialWatch(Callback):
 
     def on_step(self, trainer: TorchRLTrainer) -> None:
         """Ask for an evaluation at each moment, or cut the trial."""
+        if trainer.stop_requested:
+            return
         if time.perf_counter() > self._deadline:
             self.cut = trainer.stop_requested = True
             return
