@@ -78,7 +78,7 @@ def write_page(
     name: str,
     output: Path | None = None,
     success: Annotated[float, Field(gt=0, le=1)] = 0.95,
-    mean_return: float | None = None,
+    mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None,
 ) -> str:
     """Write the page on runs, and return the tables for the terminal.
 

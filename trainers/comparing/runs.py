@@ -27,6 +27,7 @@ Axis = Literal["frames", "seconds"]
 
 _FILMS: Final = (".gif", ".mp4")
 _METRICS: Final = "metrics.csv"
+_SECTIONS: Final = ("choices", "env", "agent")  # of a run, mappings
 
 
 @dataclass(frozen=True)
@@ -153,24 +154,26 @@ def read_run(folder: Path) -> Run:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
         summary = summary if isinstance(summary, dict) else {}
-    choices, env = config.get("choices") or {}, config.get("env") or {}
+    choices, env, agent = (config.get(name) or {} for name in _SECTIONS)
     chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
-    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_")
+    named = choices.get("agent") or agent.get("_target_") or summary.get("agent", "?")
     run = Run(
         folder=folder,
         settings={name: _as_text(value) for name, value in flat(config).items()},
-        env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
-        agent=str(agent or summary.get("agent", "?")).rpartition(".")[2],
+        env=full_name(str(chosen), env.get("name")) if chosen else str(summary.get("env", "?")),
+        agent=str(named).rpartition(".")[2],
         metrics=metrics,
         summary=summary,
     )
     if not len(run.curve["score"]):
         raise ConfigurationError(f"{folder}: the run has no evaluation yet")
+    is_rate = run.measure == "success"
+    closing = ("success", "success_low", "success_high") if is_rate else ("mean_return",)
     try:
-        is_known = math.isfinite(run.score)
-    except (KeyError, TypeError, ValueError):
+        is_known = all(math.isfinite(summary[name]) for name in ("episodes", *closing))
+    except (KeyError, TypeError):
         is_known = False
-    if not is_known:
+    if run.ended and not is_known:
         raise ConfigurationError(f"{path} has no finite score of the closing evaluation")
     return run
 
@@ -192,9 +195,12 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, ValueError, yaml.YAMLError):
         config = None
-    if not isinstance(config, dict):
+    sections = (
+        [config.get(name) or {} for name in _SECTIONS] if isinstance(config, dict) else [None]
+    )
+    if not all(isinstance(section, dict) for section in sections):
         raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
-    return config
+    return dict(config)
 
 
 def _read_metrics(path: Path) -> dict[str, Scores]:
