@@ -289,6 +289,8 @@ def test_a_judged_training_that_raises_stands_in_the_report(
     assert "Traceback" in (outcome.folder / "judged/best_1000000/output.txt").read_text()
     outcome = run(*command)
     assert re.search(r"best: [\d,]+ frames to 5, [\d,]+ frames to 5; closing", outcome.report)
+    runs = json.loads((outcome.folder / "judged.json").read_text())["runs"]
+    assert [each["side"] for each in runs] == 2 * ["best", "CartPole-v1/dqn"], "in their order"
     with monkeypatch.context() as patched:
         patched.setattr(TorchRLTrainer, "collect", during("best_1000000", fail))
         one = (*COMMAND, "tune.trials=1", "tune.fresh_seeds=1", "tune.study=second")

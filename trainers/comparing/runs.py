@@ -195,12 +195,11 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, ValueError, yaml.YAMLError):
         config = None
-    sections = (
-        [config.get(name) or {} for name in _SECTIONS] if isinstance(config, dict) else [None]
-    )
-    if not all(isinstance(section, dict) for section in sections):
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(name) or {}, dict) for name in _SECTIONS
+    ):
         raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
-    return dict(config)
+    return config
 
 
 def _read_metrics(path: Path) -> dict[str, Scores]:

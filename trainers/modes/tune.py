@@ -133,19 +133,19 @@ def _judge(
     """
     path = study.folder / "judged.json"
     seeds = [*range(first, first + study.options.fresh_seeds)]
-    judges = {"seeds": seeds, "settings": best.typed}
+    of = {"seeds": seeds, "settings": best.typed}
+    pairs = [(seed, side) for seed in seeds for side in sides]
     with FileLock(study.folder / ".judging"):
-        judged = read_judged(path, judges)
-        known = {(each.seed, each.side) for each in judged}
-        left = [(seed, side) for seed in seeds for side in sides if (seed, side) not in known]
-        with ProgressDisplay(len(known) + len(left), len(known), unit="runs") as display:
-            for seed, side in left:
-                display.update(len(judged), stage=f"{side}, fresh seed {seed}")
-                fresh = trial_settings(sides[side], {"seed": seed})
-                judged.append(_judged(side, fresh, study))
-                write_judged(path, judges, judged)
-                display.update(len(judged), stage="")
-    return judged
+        judged = {(each.seed, each.side): each for each in read_judged(path, of)}
+        with ProgressDisplay(len(pairs), len(judged), unit="runs") as display:
+            for seed, side in pairs:
+                if (seed, side) not in judged:
+                    display.update(len(judged), stage=f"{side}, fresh seed {seed}")
+                    fresh = trial_settings(sides[side], {"seed": seed})
+                    judged[seed, side] = _judged(side, fresh, study)
+                    write_judged(path, of, [judged[pair] for pair in pairs if pair in judged])
+                    display.update(len(judged), stage="")
+    return [judged[pair] for pair in pairs]
 
 
 def _judged(side: str, settings: Settings, study: Study) -> Judged:

@@ -44,9 +44,8 @@ class Judged:
         if self.reached and self.value is not None:
             return goal.text(self.value)
         in_frames = goal.objective == "frames"
-        return (
-            f"not reached in {f'{self.frames:,} frames' if in_frames else f'{self.seconds:.1f} s'}"
-        )
+        spent = f"{self.frames:,} frames" if in_frames else f"{self.seconds:.1f} s"
+        return f"not reached in {spent}"
 
 
 def read_judged(path: Path, of: Mapping[str, Any]) -> list[Judged]:

@@ -58,8 +58,9 @@ def page_of(
         ]
         for each in space
     ]
-    numbers = ["trial", "end", goal.objective, "score", "seconds", "frames"]
     names = [each.name for each in study.space]
+    header = ["trial", "end", goal.objective, "score", "seconds", "frames", *names]
+    table = html_table(header, [_cells(trial, names) for trial in trials])
     value = f"<b>{escape(goal.text(best.value))}</b>, mean of {len(best.trials)}"
     return document(
         title,
@@ -76,9 +77,7 @@ def page_of(
             panels([_history(trials, study)], "large"),
             f"<h2>{escape(goal.objective)} over each setting</h2>",
             panels([_slice(each, trials, goal.objective) for each in space]),
-            folded(
-                "All trials", html_table([*numbers, *names], [_cells(t, names) for t in trials])
-            ),
+            folded("All trials", table),
         ],
     )
 
