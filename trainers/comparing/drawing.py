@@ -56,10 +56,10 @@ class Interval:
 
     Attributes:
         label: its name, above it.
-        value: value, a tick.
-        low: lower bound.
+        value: finite value, a tick.
+        low: lower bound; NaN for none.
         high: upper bound.
-        points: single values, such as those of runs.
+        points: single finite values, such as those of runs.
         color: number of the color, from 0.
     """
 
@@ -151,34 +151,31 @@ def draw_intervals(
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.
     """
-    step = 40
+    step, left = 40, 14
     height = _TOP + step * len(rows) + 26
-    xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
-    low, high = x_range or _padded(xs)
-    left, right = 14, _WIDTH - 14
-    scale = _scale(low, high, left, right)
     bottom = height - 24
+    low, high = x_range or _padded(
+        _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
+    )
+    scale = _scale(low, high, left, _WIDTH - left)
     shapes = []
     for tick in ticks(low, high):
         shapes.append(f'<path class="grid" d="M{scale(tick):.1f} {_TOP}V{bottom}"/>')
         shapes.append(_text(scale(tick), bottom + 15, x_format(tick)))
     for level in levels:
         shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
-    y = _TOP - 12
-    for row in rows:
-        y, color = y + step, _color(row.color)
+    for number, row in enumerate(rows, start=1):
+        y, color = _TOP - 12 + number * step, _color(row.color)
         shapes.append(_text(left, y - 12, row.label, "start"))
-        if not math.isfinite(row.value):
-            continue
         shapes += [
             f'<circle class="dot" style="fill:{color}" cx="{scale(x):.1f}" cy="{y}" r="3"/>'
-            for x in _finite(row.points)
+            for x in row.points
         ]
-        if math.isfinite(row.low) and math.isfinite(row.high):
-            width = max(scale(row.high) - scale(row.low), 0)
+        if math.isfinite(row.low):
+            left_end, right_end = scale(row.low), scale(row.high)
             shapes.append(
-                f'<rect class="interval" style="fill:{color}" x="{scale(row.low):.1f}" '
-                f'y="{y - 6}" width="{width:.1f}" height="12" rx="2"/>'
+                f'<rect class="interval" style="fill:{color}" x="{left_end:.1f}" y="{y - 6}" '
+                f'width="{right_end - left_end:.1f}" height="12" rx="2"/>'
             )
         shapes.append(
             f'<path class="line" style="stroke:{color}" d="M{scale(row.value):.1f} {y - 9}v18"/>'
@@ -270,8 +267,8 @@ def _dots(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
 
 
 def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
-    known = np.isfinite(curve.x) & np.isfinite(curve.low) & np.isfinite(curve.high)
-    x, low, high = x_scale(curve.x)[known], y_scale(curve.low)[known], y_scale(curve.high)[known]
+    x, low, high = x_scale(curve.x), y_scale(curve.low), y_scale(curve.high)
     around = zip([*x, *x[::-1]], [*high, *low[::-1]], strict=True)
-    path = f"M{'L'.join(f'{left:.1f} {top:.1f}' for left, top in around)}Z" if len(x) else ""
+    points = "L".join(f"{left:.1f} {top:.1f}" for left, top in around if math.isfinite(top))
+    path = f"M{points}Z" if points else ""
     return f'<path class="band" style="fill:{_color(curve.color)}" d="{path}"/>'

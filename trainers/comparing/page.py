@@ -25,7 +25,7 @@ from trainers.comparing.drawing import (
 )
 from trainers.comparing.groups import Group, improvements
 from trainers.comparing.results import Results
-from trainers.comparing.runs import Axis, Run
+from trainers.comparing.runs import FILMS, Axis, Run
 
 _METHOD: Final = (
     "Scores are those of the closing evaluation of the best checkpoint; of the best evaluation so "
@@ -42,7 +42,6 @@ _AXES: Final[Sequence[Axis]] = ("frames", "seconds")
 _UPDATES: Final = ("precision", "compile", "products")
 _EMBEDDED: Final = 4 * 2**20  # bytes of all films that a page contains; others are linked
 _LINES: Final = 40  # runs of a picture of one metric
-_MEDIA: Final = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
 def page(title: str, results: Sequence[Results], output: Path) -> str:
@@ -151,14 +150,14 @@ def _films(results: Results, output: Path, room: int) -> tuple[str, int]:
     figures = []
     for group in results.groups:
         runs = sorted(group.runs, key=lambda run: -run.score)
-        film = next((film for run in runs for film in run.films()), None)
+        film = next(filter(None, (run.film() for run in runs)), None)
         if film is None:
             continue
         source = quote(os.fsencode(os.path.relpath(film, output.parent).replace(os.sep, "/")))
         if film.stat().st_size <= room:
             data = film.read_bytes()
             room -= len(data)
-            source = f"data:{_MEDIA[film.suffix]};base64,{base64.b64encode(data).decode()}"
+            source = f"data:{FILMS[film.suffix]};base64,{base64.b64encode(data).decode()}"
         shown = (
             f'<img alt="film" src="{source}">'
             if film.suffix == ".gif"

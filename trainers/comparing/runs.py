@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 Axis = Literal["frames", "seconds"]
 
-_FILMS: Final = (".gif", ".mp4")
+FILMS: Final = {".gif": "image/gif", ".mp4": "video/mp4"}  # media types
 _METRICS: Final = "metrics.csv"
 _SECTIONS: Final = ("choices", "env", "agent")  # of a run, mappings
 
@@ -96,10 +96,10 @@ class Run:
         there = np.flatnonzero(self.curve["score"] >= level)
         return float(self.curve[axis][there[0]]) if len(there) else math.inf
 
-    def films(self) -> list[Path]:
-        """Return the films in the run folder, the newest first."""
-        found = [p for p in self.folder.glob("videos/*") if p.suffix in _FILMS]
-        return sorted(found, reverse=True)
+    def film(self) -> Path | None:
+        """Return the newest film in the run folder; None if there is none."""
+        found = (path for path in self.folder.glob("videos/*") if path.suffix in FILMS)
+        return max(found, default=None)
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:

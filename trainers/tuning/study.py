@@ -219,7 +219,7 @@ class Study:
         if watch.error:
             trial.of_study.set_user_attr("error", watch.error)
         elif watch.value is not None and not interrupted:
-            for name in ("score", "seconds", "frames", "updates", "reached"):
+            for name in ("score", "seconds", "frames", "reached"):
                 trial.of_study.set_user_attr(name, getattr(watch, name))
             state = TrialState.PRUNED if watch.pruned or watch.cut else TrialState.COMPLETE
         value = watch.value if state == TrialState.COMPLETE else None

@@ -105,7 +105,6 @@ class TrialWatch(Callback):
         cut: whether it was cut before its budget was used.
         seconds: seconds of training until the last evaluation, without the evaluations.
         frames: environment steps until the last evaluation.
-        updates: gradient steps until then.
         error: exception that has ended the trial, as text; empty for none.
     """
 
@@ -121,7 +120,7 @@ class TrialWatch(Callback):
         self.value: float | None = None
         self.score = -math.inf
         self.reached = self.pruned = self.cut = False
-        self.seconds, self.frames, self.updates = 0.0, 0, 0
+        self.seconds, self.frames = 0.0, 0
         self.error = ""
         self._moment = 0  # the next one
 
@@ -163,7 +162,7 @@ class TrialWatch(Callback):
             raise ConfigurationError(
                 f"tune.success={goal.success:g}: the environment reports a success rate, 0 to 1"
             )
-        self.seconds, self.frames, self.updates = _seconds(trainer), trainer.frames, trainer.updates
+        self.seconds, self.frames = _seconds(trainer), trainer.frames
         self.score = max(self.score, evaluation.score)
         reached = goal.reached(self.score)
         self.reached = reached or goal.objective == "score"

@@ -42,7 +42,7 @@ def test_a_success_rate_above_one_is_refused() -> None:
 
 
 def test_a_trial_with_its_result_is_not_cut() -> None:
-    trainer: Any = SimpleNamespace(stop_requested=False, frames=10, total_frames=100, updates=1)
+    trainer: Any = SimpleNamespace(stop_requested=False, frames=10, total_frames=100)
     trainer.started, trainer.evaluation_seconds = time.perf_counter(), 0.0
     watch = TrialWatch(Goal("frames", 5.0, 60.0), deadline=time.perf_counter())
     watch.on_evaluation(trainer, Evaluation(10, 5.0, 5.0))
