@@ -99,8 +99,8 @@ def draw_curves(
 
     Args:
         curves: curves, the first one at the back; those that are faint stand behind all others.
-        title: what the vertical axis shows.
-        x_label: what the horizontal axis shows.
+        title: name of the vertical axis, above it.
+        x_label: name of the horizontal axis.
         y_format: text of a tick of the vertical axis.
         x_format: text of a tick of the horizontal axis.
         x_range: leftmost and rightmost position; None for 0 and those of the curves.
@@ -146,7 +146,7 @@ def draw_intervals(
 
     Args:
         rows: values, the first one at the top.
-        title: what the axis shows.
+        title: name of the axis, above the rows.
         x_format: text of a tick of the axis.
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.

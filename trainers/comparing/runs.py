@@ -57,7 +57,7 @@ class Run:
 
     @property
     def measure(self) -> Literal["success", "return"]:
-        """What scores are: success rates from 0 to 1, or mean returns without them."""
+        """Kind of the scores: success rates from 0 to 1, or mean returns without them."""
         return "success" if np.isfinite(self.metric("evaluation/success")).any() else "return"
 
     def metric(self, name: str) -> Scores:
@@ -179,7 +179,7 @@ def read_run(folder: Path) -> Run:
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Yield the run folders at and below a path; a run holds no others, and trials are no runs."""
+    """Yield the run folders at and below a path; those in a run, and trials, do not count."""
     for folder, below, files in os.walk(path):
         below[:] = [name for name in below if not name.startswith(".")]
         if "config.yaml" in files:

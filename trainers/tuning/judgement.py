@@ -53,7 +53,7 @@ def read_judged(path: Path, of: Mapping[str, Any]) -> list[Judged]:
 
     Args:
         path: `judged.json` of the study.
-        of: what is judged, plain values; the runs of another judgement do not count.
+        of: seeds and settings, plain values; the runs of another judgement do not count.
     """
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     if known.get("of") != of:

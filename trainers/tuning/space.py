@@ -82,8 +82,8 @@ def space_of(
         space: see `Tuning`.
 
     Raises:
-        ConfigurationError: a name is no setting of agent, environment or trainer, or nothing says
-            what to try of it; or there is nothing to search.
+        ConfigurationError: a name is not a setting of agent, environment or trainer, or has no
+            values to try; or there is nothing to search.
     """
     space = flat(space)  # typed as {agent.gamma:[...]}, or as tune.space.agent.gamma=[...]
     known = {n: k for g in SAVED_GROUPS for n, k in _settings_of(g, getattr(settings, g))}

@@ -303,7 +303,7 @@ class Study:
             self._study.enqueue_trial(chosen.trials[0].params, user_attrs={"repeat": True})
 
     def _requeue_lost(self) -> None:
-        """Repeat the trials of processes that were killed: nobody holds their locks."""
+        """Repeat the trials of processes that were killed: their locks are free."""
         for trial in self._trials(TrialState.RUNNING):
             lock = FileLock(self.folder / "trials" / f"{trial.number:04d}" / _LOCK)
             try:

@@ -16,7 +16,7 @@ from trainers.command_line.settings import Settings, check
 from trainers.components.pairing import capabilities_of
 
 _NEVER: Final = 10**15
-# What makes a training a trial: the watch of the trial evaluates, and no run resumes from it.
+# Settings of every trial: its watch asks for the evaluations, and no run resumes from it.
 _OF_TRIAL: Final[Mapping[str, Any]] = {
     "trainer.evaluation_interval": _NEVER,
     "trainer.checkpoint_interval": _NEVER,
@@ -31,7 +31,7 @@ _OF_TRIAL: Final[Mapping[str, Any]] = {
 
 def trial_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
     """Return the settings of a trial: see `training_settings`."""
-    # All trials play the same number of evaluation environments, whatever `env.num_envs` is.
+    # The same number of evaluation environments in all trials: they may try `env.num_envs`.
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
     num_envs = settings.evaluation["num_envs"] or min(256, limit or 256)
     return training_settings(settings, {**_OF_TRIAL, "evaluation.num_envs": num_envs, **changed})
@@ -52,7 +52,7 @@ def training_settings(settings: Settings, changed: Mapping[str, Any]) -> Setting
 
 
 def rival_of(settings: Settings) -> tuple[str, Settings]:
-    """Return what the best settings are compared with, as a name and the settings of a trial.
+    """Return the rival of the best settings: its name, and the settings of its trials.
 
     It is the preset of the library, or without one the command.
 

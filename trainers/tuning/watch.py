@@ -27,7 +27,7 @@ _HOPELESS = 3.0
 
 @dataclass(frozen=True)
 class Goal:
-    """What a trial is for.
+    """The goal of a trial.
 
     Attributes:
         objective: see `Tuning`.
@@ -56,7 +56,7 @@ class Goal:
     def used(self, seconds: float, frames: int, total_frames: int) -> tuple[float, bool]:
         """Return the used share of the budget of a trial, and whether it is over.
 
-        The share is in the unit of the objective; seconds or frames can end it, whatever that is.
+        The share is in the unit of the objective; the limits of seconds and frames both hold.
         """
         shares = {"frames": frames / total_frames, "seconds": seconds / (self.seconds or math.inf)}
         most = max(shares.values())

@@ -1,4 +1,4 @@
-"""What a search tries: declared beside each setting, narrowed and extended by the user."""
+"""The space of a search: declared beside each setting, narrowed and extended by the user."""
 
 import optuna
 import pytest
