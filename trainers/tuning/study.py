@@ -236,9 +236,12 @@ class Study:
             problem: why the settings of the command are refused, as those of all trials would be.
         """
         with self._alone:
-            self._study.set_user_attr("refused", problem)
+            if "refused" not in self._study.user_attrs:
+                self._study.set_user_attr("refused", problem)
             if not self._runs_elsewhere():
-                rmtree(self.folder)
+                # Not the lock, for which another process may wait that begins the study anew.
+                rmtree(self.folder / "trials", ignore_errors=True)
+                (self.folder / "study.db").unlink(missing_ok=True)
         raise ConfigurationError(problem)
 
     def wait_for_others(self) -> None:
