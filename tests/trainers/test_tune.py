@@ -208,6 +208,18 @@ def test_bad_input_ends_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
+    folder.mkdir(parents=True)
+    (folder / "study.db").write_text("mine")
+    with pytest.raises(
+        ConfigurationError, match=r"study.db cannot be opened as a study: "
+    ) as refused:
+        run(*COMMAND)
+    assert "file is not a database" in one_line(refused)
+    assert (folder / "study.db").read_text() == "mine"
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.command_line.settings.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):

@@ -124,8 +124,8 @@ class Study:
                     load_if_exists=True,
                 )
             except Exception as error:
-                reason = str(error).splitlines()[0]
-                raise ConfigurationError(f"{path} is not a study: {reason}") from None
+                reason = str(error.__cause__ or error).splitlines()[0]
+                raise ConfigurationError(f"{path} cannot be opened as a study: {reason}") from None
             identity = self._identity(settings)
             if "identity" not in self._study.user_attrs:
                 self._study.set_user_attr("identity", identity)
