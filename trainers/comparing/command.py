@@ -128,7 +128,7 @@ def _text(results: Results) -> str:
         parts.append(table(["comparison", "probability", "95 % interval"], cells))
     if not results.is_overall and (common := results.settings[0]):
         header = ["setting", *(group.short_name for group in groups)]
-        rows = [[name, *map(cut, values)] for name, values in common]
+        rows = [[name, *map(cut, values)] for name, *values in common]
         parts.append(table(header, rows, left=len(header)))
     return "\n\n".join(parts)
 

@@ -109,7 +109,7 @@ def _scores(results: Results) -> Iterator[str]:
     if results.is_overall:
         return
     header = ["setting", *(group.short_name for group in groups)]
-    common, others = ([[name, *values] for name, values in part] for part in results.settings)
+    common, others = results.settings
     if common:
         yield f"<h3>Settings that differ</h3>{html_table(header, common, 'left')}"
     if others:

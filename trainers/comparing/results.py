@@ -14,8 +14,6 @@ from trainers.comparing.drawing import percent, short
 from trainers.comparing.groups import Group, differences
 from trainers.comparing.runs import Axis
 
-Values = tuple[str, list[str]]  # name of a setting, and its value in each group
-
 # Columns of the use of the machine: name, metric, its summary over the rows of a run, unit in those
 # of the metric, and text.
 _SYSTEM: Final[Sequence[tuple[str, str, Callable[..., Any], float, str]]] = (
@@ -106,15 +104,18 @@ class Results:
         return row
 
     @property
-    def settings(self) -> tuple[list[Values], list[Values]]:
-        """Settings that differ, and those of which the agents of some groups have none."""
+    def settings(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Settings that differ, and those of which the agents of some groups have none.
+
+        Each is a row: its name, and its value in each group.
+        """
         names = [
             name
             for name in differences(self.groups)
             if not name.startswith("choices.") and not name.endswith("_target_")
         ]
-        rows = [(n, [group.setting(n) for group in self.groups]) for n in names]
-        return [r for r in rows if "-" not in r[1]], [r for r in rows if "-" in r[1]]
+        rows = [[name, *(group.setting(name) for group in self.groups)] for name in names]
+        return [row for row in rows if "-" not in row], [row for row in rows if "-" in row]
 
 
 def _reached(group: Group, level: float, axis: Axis, text: Callable[[float], str]) -> str:
