@@ -102,9 +102,9 @@ def test_unit_can_be_chosen() -> None:
 def test_units_that_take_longer_than_a_second_have_seconds_in_place_of_a_rate() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(40, file=file, unit="trials", clock=clock)
-    for trial in range(3):
+    for trial, seconds in enumerate((30, 60, 84)):
         display.update(trial, stage=f"trial {trial}")
-        clock.now += 58
+        clock.now += seconds
         display.update(trial + 1, stage="")
     assert file.getvalue().splitlines()[-1] == "  trials 3/40   58 s per trial   35 min 46 s left"
     display.close()
