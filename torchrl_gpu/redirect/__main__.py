@@ -68,11 +68,13 @@ def main(arguments: list[str]) -> int:
             name, arguments = arguments[0].partition("=")[2], arguments[1:]
         is_module = arguments[:1] == ["-m"]
         words = arguments[1:] if is_module else arguments
-        if not words:
+        if not words or not words[0]:
             raise ConfigurationError("the script is missing, as in: torchrl-gpu redirect script.py")
         if not is_module and not Path(words[0]).exists():
             raise ConfigurationError(f"{words[0]}: file not found")
         device = resolve_device(name)
+        if not is_module and Path(words[0]).is_dir() and not Path(words[0], "__main__.py").exists():
+            raise ConfigurationError(f"{words[0]}: a folder without __main__.py; name a script")
         is_cuda = device.type == "cuda"
         text = "cuda is available, nothing is redirected:" if is_cuda else "cuda is redirected to"
         print(f"{text} {device} ({describe_device(device)})", file=sys.stderr)  # noqa: T201

@@ -113,6 +113,8 @@ def test_a_traceback_shows_the_script_alone(
     [
         ([], "the script is missing"),
         (["-m"], "the script is missing"),
+        ([""], "the script is missing"),
+        (["scripts"], "scripts: a folder without __main__.py; name a script"),
         (["missing.py", "1"], "missing.py: file not found"),
         (["-m", "missing.module"], "-m missing.module: module not found"),
         (["device=abacus", "scripts"], "device=abacus is not one of"),
