@@ -206,7 +206,7 @@ def test_bad_input_ends_in_one_line(
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.command_line.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("trainers.command_line.checking.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
         settings_of(*COMMAND)
 

@@ -35,7 +35,7 @@ def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Envi
     collectors: Collectors = settings.collectors.build()
     seed = stream_seed(settings.general.seed, "training", rank=processes.rank)
     if collectors.remote_cores is not None:
-        settings = replace(settings, device=torch.device("cpu"), execution=EAGER, state=None)
+        settings = replace(settings, devices=[torch.device("cpu")], execution=EAGER, state=None)
     build = partial(_build_env_of_collector, settings)
     return collectors.environment(build, settings.env.settings.get("num_envs"), seed, processes)
 

@@ -20,9 +20,10 @@ from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ConfigurationError, one_line
 from torchrl_gpu.tables import human_time
+from trainers.command_line.checking import check
 from trainers.command_line.composition import compose
 from trainers.command_line.failures import print_exception
-from trainers.command_line.settings import Settings, check
+from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of
 from trainers.evaluation.evaluation import Evaluation
 from trainers.modes.building import evaluator_of, training_env

@@ -1,0 +1,142 @@
+"""Settings of a call of the program, as `trainers.command_line.checking` returns them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from trainers.command_line.schema import GeneralSettings
+from trainers.components.component import Component
+from trainers.components.sections import full_name
+from trainers.exporting.contract import Contract
+from trainers.runs.versions import versions
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Checked settings of one call of the program.
+
+    Attributes:
+        general: general settings.
+        devices: compute devices of the processes that this call starts; one if it trains by itself.
+        memory_limit: limit of the memory of the device in bytes; None for no limit.
+        execution: executes the training in its precision, eagerly, compiled or captured;
+            eagerly and in float32 in other modes.
+        checkpoint: file to resume, evaluate, film or export, or folder of an exported policy; None
+            to train from scratch, and for an agent that does not learn.
+        contract: contract of that policy; None for a file.
+        state: content of that file; None to read it where it is loaded.
+        agent: agent class and its settings.
+        env: environment class and its settings.
+        trainer: trainer class and its settings.
+        collectors: class of the collectors and its settings.
+        evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
+        demo: arguments of `trainers.evaluation.film.film`.
+        record: arguments of `trainers.evaluation.record.record`.
+        tune: arguments of `trainers.tuning.options.Tuning`.
+        typed: settings as typed, values by dotted name.
+        experiment: name of the preset; None without one.
+        config: all settings that are saved with a run, as plain values.
+        in_place: whether training goes on in the run folder of the checkpoint; otherwise it has a
+            new folder, as in a sweep, all runs of which begin with the same checkpoint.
+        damaged: newer checkpoints of that folder, which cannot be read.
+    """
+
+    general: GeneralSettings
+    devices: list[torch.device]
+    memory_limit: int | None
+    execution: Execution
+    checkpoint: Path | None
+    contract: Contract | None
+    state: dict[str, Any] | None
+    agent: Component
+    env: Component
+    trainer: Component
+    collectors: Component
+    evaluation: dict[str, Any]
+    demo: dict[str, Any]
+    record: dict[str, Any]
+    tune: dict[str, Any]
+    typed: Mapping[str, Any]
+    experiment: str | None
+    config: dict[str, Any]
+    in_place: bool
+    damaged: Sequence[Path] = ()
+
+    def as_yaml(self) -> str:
+        """Return all settings as the text of a YAML file."""
+        general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
+        preset = {"experiment": self.experiment}
+        others = {"collectors": self.collectors.config({}), "demo": self.demo}
+        others["tune"] = self.tune
+        others["record"] = {n: str(x) if isinstance(x, Path) else x for n, x in self.record.items()}
+        return OmegaConf.to_yaml({**general, **preset, **self.config, **others})
+
+    def of_run(self) -> str:
+        """Return what a run was made with as the text of a YAML file: settings and versions."""
+        machine = {**self.general.of_machine(), "device": str(self.device)}
+        machine["collectors"] = self.collectors.config({})
+        return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})
+
+    def share(self, count: int, device: torch.device) -> "Settings":
+        """Return the settings of one of several processes that train together.
+
+        Args:
+            count: number of processes, each of which has an equal share of every number that counts
+                for the whole run.
+            device: device of the process.
+
+        Raises:
+            ConfigurationError: environments or batches cannot be divided.
+        """
+        if count > 1 and self.general.graphs == "on":
+            raise ConfigurationError("graphs=on: several processes do not capture their updates")
+        capacity = self.trainer.settings["replay_capacity"] // count
+        return replace(
+            self,
+            devices=[device],
+            env=_divided(self.env, "env", "num_envs", count),
+            agent=_divided(self.agent, "agent", "batch_size", count),
+            trainer=self.trainer.replaced(replay_capacity=capacity),
+            execution=execution_of(self.general, device),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        """Compute device of this process."""
+        return self.devices[0]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of all runs of this agent in this environment."""
+        return self.general.runs / self.env_name / self.config["choices"]["agent"]
+
+    @property
+    def env_name(self) -> str:
+        """Name of the environment: see `full_name`."""
+        return full_name(self.config["choices"]["env"], self.env.settings.get("name"))
+
+
+def execution_of(general: GeneralSettings, device: torch.device) -> Execution:
+    """Return the execution of a training."""
+    return Execution(device, general.precision, general.compile, general.graphs, general.products)
+
+
+def _divided(component: Component, group: str, name: str, count: int) -> Component:
+    """Return a component with an equal share of one of its numbers.
+
+    Raises:
+        ConfigurationError: the number cannot be divided.
+    """
+    number = component.settings.get(name)
+    if not isinstance(number, int) or number % count:
+        raise ConfigurationError(
+            f"{group}.{name}={number}: {count} processes cannot share it equally; use a multiple "
+            f"of {count}"
+        )
+    return component.replaced(**{name: number // count})
