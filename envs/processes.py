@@ -62,7 +62,7 @@ class Patience:
 
 
 def too_many_losses(lost: str) -> WorkerError:
-    """Return the error of a process that was lost after `MAX_LOSSES` others, with what happened."""
+    """Return the error of a process that was lost after `MAX_LOSSES` others."""
     count = MAX_LOSSES + 1
     return WorkerError(f"{lost}, the last of {count} processes in a row that finished no step")
 

@@ -220,7 +220,7 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     """Return the meaning of each argument of a class or function that has one, by name.
 
     The meaning stands in the annotation of the argument or in the `Args:` section of the docstring.
-    With both, the docstring says what is special about the argument here, and follows behind a
+    With both, the docstring adds the particulars of the argument here, and follows behind a
     semicolon. The range of the annotation stands behind the first clause, as in
     `final learning rate, at least 0; None for no schedule`.
     """
@@ -237,7 +237,7 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
 
 
 def searches_of(component: Callable[..., Any]) -> dict[str, Search]:
-    """Return what a search tries of each argument of a class or function that declares it."""
+    """Return the search space of each argument of a class or function that declares one."""
     noted = {
         name: _notes_of(hint, Search)
         for name, hint in annotations_of(constructor_of(component)).items()

@@ -1,7 +1,7 @@
 """Errors: invalid user input, exceptions of user code in another process, and exit codes."""
 
 FAILED, REFUSED = 1, 2
-INTERRUPTED = 130  # what a shell reports of a program that Ctrl-C ended
+INTERRUPTED = 130  # as a shell reports a program that Ctrl-C ended
 START_AGAIN = 75  # EX_TEMPFAIL of sysexits.h, after a signal of a scheduler
 
 # A file may hold names and values of any length.

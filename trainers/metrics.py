@@ -131,7 +131,7 @@ class MetricAccumulator:
 
     @staticmethod
     def check_state(state: Any) -> None:
-        """Refuse what `state_dict` did not return.
+        """Refuse a state that `state_dict` cannot have returned.
 
         Raises:
             ConfigurationError: the state is another one.

@@ -44,7 +44,7 @@ def shift_randomly(images: Tensor, pixels: int) -> Tensor:
         windows = bordered.unfold(2, height, 1).unfold(3, width, 1)
         return windows[torch.arange(count, device=images.device), :, down, right]
     lines, line = bordered.shape[2:]
-    # The rows of a shifted image, with what lies between them, are one run of the bordered one: an
+    # The rows of a shifted image, with the pixels between them, are one run of the bordered one: an
     # index copies whole runs several times as fast as pixels.
     runs = bordered.flatten().unfold(0, height * line, 1)
     planes = torch.arange(0, bordered.numel(), lines * line, device=images.device)

@@ -127,7 +127,7 @@ def load_networks(networks: nn.Module, state: Mapping[str, Tensor]) -> None:
 
 
 def _check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
-    """Refuse what `load_networks` cannot load, and return it under all names of each tensor."""
+    """Refuse a state that `load_networks` cannot load; return it under all names of each tensor."""
     own = networks.state_dict(keep_vars=True)
     kept = _kept_names(own)
     if not isinstance(state, Mapping):

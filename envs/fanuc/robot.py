@@ -57,7 +57,7 @@ class Capsule:
 class Robot:
     """A serial arm of N revolute joints, 4 to 8.
 
-    Links joined by fixed joints are one body: body 0 is the base, and body i what joint i moves.
+    Links joined by fixed joints are one body: body 0 is the base, and joint i moves body i.
     The frame of a body is that of the child link of its joint. The arm reaches with its tool, a
     frame fixed to the last body; by default the frame of that body itself, the flange.
 

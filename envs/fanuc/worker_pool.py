@@ -114,7 +114,7 @@ class _Worker:
         return answered
 
     def reap(self) -> str:
-        """End the lost process, and return what happened to it."""
+        """End the lost process, and return the cause of its loss in words."""
         if self.silence is not None:
             _reap(self.process, 0)
             return f"has not answered for {self.silence:g} s"
@@ -283,7 +283,7 @@ class WorkerPool:
     def _restart(self, worker: _Worker, cause: str = "") -> None:
         """Start a process in place of a lost one, unless too many were lost in a row.
 
-        `cause` is what happened to it.
+        `cause` is the cause of its loss in words.
         """
         while worker.losses < MAX_LOSSES:
             worker.losses += 1

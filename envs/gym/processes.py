@@ -203,7 +203,7 @@ class _Worker:
         self._vector, self._index, self._pipe = vector, index, pipe
         self._message: tuple[str, Any] = ("", None)
         self._seed = self._losses = self._replaced = 0
-        self._cause: str | None = None  # what happened to the lost process
+        self._cause: str | None = None  # of the loss, in words
         self._is_over = False  # the next step is a reset, in `NEXT_STEP`
         self._is_begun = False  # and the process has been reset already
         self.owes_truncation = False  # in the next step: the episode is lost

@@ -238,7 +238,7 @@ def _as_worker_error(error: Exception) -> Exception:
 
 @contextmanager
 def quiet_workers(vector: VectorEnv) -> Iterator[None]:
-    """Leave out what Gymnasium prints of an exception in a worker, because it is raised as well."""
+    """Silence Gymnasium's report of an exception in a worker, because it is raised as well."""
     level = gymnasium.logger.min_level
     if isinstance(vector, AsyncVectorEnv):
         gymnasium.logger.min_level = gymnasium.logger.ERROR + 1

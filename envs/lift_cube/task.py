@@ -100,7 +100,7 @@ class Judge:
         return Progress(lifted, success, reward, quantities)
 
     def parts(self, progress: Progress, index: int) -> dict[str, float]:
-        """Return what the reward of one environment adds up from, by name.
+        """Return the terms of the reward of one environment, by name.
 
         These are the terms divided by m, `step`, which is -1, and `success`, which is 0 or 10.
         """

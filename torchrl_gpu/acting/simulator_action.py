@@ -33,7 +33,7 @@ class SimulatorAction(nn.Module):
         return torch.clamp(action * (high / 2 - low / 2) + (high / 2 + low / 2), low, high)
 
     def inverse(self, values: Tensor) -> Tensor:
-        """Map what `forward` returns back to actions or row numbers."""
+        """Map results of `forward` back to actions or row numbers."""
         if self.action_range is not None:
             low, high = self.action_range
             half = high / 2 - low / 2

@@ -196,8 +196,8 @@ def opened(folder: Path) -> Dataset:
 class _Reader:
     """Reads the episodes of a LeRobot dataset.
 
-    `features` are dtype and shape of each column, and `known` is what this library has written,
-    empty for a dataset of another program.
+    `features` are dtype and shape of each column, and `known` the entries that this library has
+    written, empty for a dataset of another program.
     """
 
     def __init__(self, folder: Path, features: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -56,8 +56,8 @@ class Accelerator:
     kind: ClassVar[str] = "other"  # cpu, cuda, rocm, xpu, mps, directml or other
     device_type: ClassVar[str] = ""  # torch's name for devices of this kind
     vendors: ClassVar[tuple[str, ...]] = ()  # makers of the hardware: see `torchrl_gpu.doctor`
-    # Command that installs what the kind needs, by operating system (Linux, WSL, Windows, Darwin);
-    # a system that cannot have the kind is missing.
+    # Command that installs the packages of the kind, by operating system (Linux, WSL, Windows,
+    # Darwin); a system that cannot have the kind is missing.
     installs: ClassVar[Mapping[str, str]] = {}
     genesis_backend: ClassVar[str] = "cpu"  # of the simulator Genesis; `cpu` without its own
     # Whether the device copies from pinned host memory without blocking the host.

@@ -94,7 +94,7 @@ class Cpu(Accelerator):
 
     @property
     def occupied_memory(self) -> None:
-        """None: it is the memory of the host, of which `used_memory` is what the run holds."""
+        """None: it is the memory of the host, of which `used_memory` is the share of the run."""
         return None
 
     @property

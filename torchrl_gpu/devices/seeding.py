@@ -72,7 +72,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 
 
 def check_rng_state(state: Any, device: torch.device) -> None:
-    """Refuse what `rng_state` cannot have returned; no generator changes.
+    """Refuse a state that `rng_state` cannot have returned; no generator changes.
 
     Raises:
         ValueError: it is not such a state; an error of another kind says so, too.

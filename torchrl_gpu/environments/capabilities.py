@@ -1,4 +1,4 @@
-"""Capabilities of an environment: what this library uses besides TorchRL's API."""
+"""Capabilities of an environment that this library uses besides TorchRL's API."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ class Element(NamedTuple):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What an environment can do; known before it is built, as far as its settings determine it.
+    """Abilities of an environment; known before it is built, as far as its settings determine them.
 
     In an environment with a group of robots, keys are those in the group.
 

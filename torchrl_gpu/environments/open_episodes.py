@@ -1,4 +1,4 @@
-"""What determines the open episodes of TorchRL's own environments."""
+"""The state of open episodes in TorchRL's environments, beneath their transforms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OpenEpisodes:
-    """State of the environments beneath the transforms, apart from what a root holds.
+    """State of the environments beneath the transforms, apart from the entries of a root.
 
     Args:
         env: environment of TorchRL, with or without transforms.

@@ -312,7 +312,7 @@ class Execution:
         }
 
     def check_state(self, state: Any) -> None:
-        """Refuse what `state_dict` cannot have returned; nothing changes.
+        """Refuse a state that `state_dict` cannot have returned; nothing changes.
 
         Raises:
             ConfigurationError: an entry is missing or unknown, or has another value.

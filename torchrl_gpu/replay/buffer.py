@@ -260,7 +260,7 @@ class ReplayBuffer(CheckedFields):
         self._is_empty = True  # until `is_empty` has found a transition
 
     def _check_state(self, state: State) -> None:
-        """Refuse a state that does not fit; an override checks what a subclass has added."""
+        """Refuse a state that does not fit; an override checks the additions of a subclass."""
         self._contents.check(state)
 
     def _extend_by_step(self, transition: TensorDictBase) -> Tensor | None:

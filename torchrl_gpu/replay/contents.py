@@ -64,7 +64,7 @@ class Ring:
 
 
 class Contents:
-    """The tensors of a replay buffer: three rings, and counters of what was written to them.
+    """The tensors of a replay buffer: three rings, and counters of the writes to them.
 
     Their names are those of `StorageSpec.zeros`; others may be added.
     """

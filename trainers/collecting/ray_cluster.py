@@ -180,11 +180,11 @@ class CollectorProcess:
         return self.result(self.ask(method, *arguments))
 
     def result(self, reference: Any) -> Any:
-        """Wait for what a reference stands for.
+        """Wait for the value of a reference.
 
         Raises:
             WorkerError: the environment or the policy raised an exception.
-            ConfigurationError: the same, for what cannot be used.
+            ConfigurationError: the environment or the policy cannot be used.
             RayError: the process, or its machine, is lost.
         """
         try:
@@ -198,7 +198,7 @@ class CollectorProcess:
             raise WorkerError(f"{heading}\n{error}") from None
 
     def replace(self, error: RayError, seed: int, known: Mapping[str, Any]) -> str:
-        """Start another process in place of a lost one, and return what happened in words.
+        """Start another process in place of a lost one, and return a report of one line.
 
         Args:
             error: error by which the loss was noticed.

@@ -1,4 +1,4 @@
-"""Sections of the configuration: what stands in each, beside the settings of its class."""
+"""Sections of the configuration, and their entries beside the settings of a class."""
 
 from __future__ import annotations
 

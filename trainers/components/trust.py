@@ -1,4 +1,4 @@
-"""What the configuration of a file may contain: plain values, and names of trusted classes."""
+"""Values that the configuration of a file may contain: plain ones, and names of trusted classes."""
 
 import math
 import re

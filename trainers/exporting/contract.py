@@ -1,4 +1,4 @@
-"""Contract of an exported policy: what it reads, returns and was measured to do, as JSON."""
+"""Contract of an exported policy, as JSON: its inputs, its output, its measured success."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHARED: Final = ("name", "shape", "dtype", "unit", "frames", "table", "range")
 
 @dataclass(frozen=True)
 class Contract:
-    """What an exported policy reads, returns and was measured to do.
+    """Inputs, output and measured success of an exported policy.
 
     Attributes:
         agent: class name of the agent.
@@ -113,7 +113,7 @@ def observations_of(
     Returns:
         Of each: `name` (input of the files), `key` (its parts), `shape` without the batch, `dtype`,
         `low` and `high` (numbers, or None without a bound), `unit`, `frames` of a stack, and
-        `elements`; None for what is unknown.
+        `elements`; None where unknown.
     """
     named = {name_of_key(key): found for key, found in (elements or {}).items()}
     leaves = interface.observation_spec.items(include_nested=True, leaves_only=True)

@@ -164,7 +164,7 @@ def _write(module: _InOrder, names: Sequence[str], example: Sequence[Tensor], fo
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch and onnxscript report of themselves while they export."""
+    """Silence the reports of torch and onnxscript while they export."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

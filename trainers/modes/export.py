@@ -1,4 +1,4 @@
-"""Mode export: write a policy as ONNX and torch.export files, with what was measured of it."""
+"""Mode export: write a policy as ONNX and torch.export files, with its measured success."""
 
 import time
 from collections.abc import Iterator

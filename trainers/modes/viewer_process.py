@@ -95,7 +95,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
 
 
 def _log(stdout: IO[bytes], over: threading.Event) -> None:
-    """Print what the viewer tells, and that it has ended before the training is over."""
+    """Print the lines of the viewer, and one if it ends before the training is over."""
     for line in stdout:
         logger.info("%s", line.decode(errors="replace").rstrip())
     if not over.is_set():
@@ -126,6 +126,6 @@ def _give_way() -> None:
 
 
 def _end_with_input() -> None:
-    """End this process with the program that started it, whatever ends that."""
+    """End this process together with the program that started it."""
     sys.stdin.buffer.read()
     os._exit(0)

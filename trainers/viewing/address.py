@@ -1,4 +1,4 @@
-"""The address of the viewer, and what it needs before anything is built."""
+"""The address of the viewer, and the checks before anything is built."""
 
 import errno
 import os

@@ -22,7 +22,7 @@ class WatchedCheckpoints:
         self._alone = alone
 
     def names(self) -> list[str]:
-        """Return what can be chosen now, newest first."""
+        """Return the names to choose from, newest first."""
         if self._folder is None:
             return [self._alone]
         best = [BEST] if self._folder.best() is not None else []

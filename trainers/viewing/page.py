@@ -25,6 +25,7 @@ _COLORS: Final = (
 )
 _SPEEDS: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _QUALITY: Final = 85  # of JPEG
+_SECONDS_UNWATCHED: Final = 1.0  # between looks for a browser that has been missed
 
 
 class Page:
@@ -51,7 +52,7 @@ class Page:
         self.address = f"http://{name}:{self._server.get_port()}"
         self._lock = threading.Lock()
         self._picture: Picture | None = None
-        # What each browser shows: number of the picture, and aspect ratio.
+        # Of each browser: number of the picture that it shows, and aspect ratio.
         self._shown: dict[int, tuple[int, float]] = {}
         self._number = 0
         gui = self._gui = self._server.gui
@@ -60,11 +61,11 @@ class Page:
         gui.main_panel.set_width(_PANEL_WIDTH)
         self._text = gui.add_markdown("")
         self._plots: dict[str, Any] = {}
-        # At once, in a thread that does not give way as that of the viewer does.
-        self._server.on_client_connect(lambda _: self.refresh())
+        self._opened = threading.Event()
+        self._server.on_client_connect(lambda _: self._on_open())
 
     def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
-        """Add what can be chosen, once there is something to play.
+        """Add the controls, once there is something to play.
 
         Args:
             names: names of the checkpoints.
@@ -89,6 +90,12 @@ class Page:
     def is_watched(self) -> bool:
         """Whether a browser shows the page."""
         return bool(self._server.get_clients())
+
+    def wait_for_browser(self) -> None:
+        """Wait until a browser opens the page, for a second at most; nothing runs meanwhile."""
+        self._opened.clear()
+        if not self.is_watched:
+            self._opened.wait(_SECONDS_UNWATCHED)
 
     @property
     def is_paused(self) -> bool:
@@ -142,6 +149,11 @@ class Page:
                     client.scene.set_background_image(
                         _fitted(self._picture, wanted[1]), format="jpeg", jpeg_quality=_QUALITY
                     )
+
+    def _on_open(self) -> None:
+        """Show the picture at once, in a thread that does not give way as the viewer's does."""
+        self._opened.set()
+        self.refresh()
 
     def plot(self, title: str, curves: Mapping[str, Curve]) -> None:
         """Draw curves in the plot of this title, which is added if it is new.

@@ -24,7 +24,7 @@ class Viewer:
 
     Args:
         page: page with its controls.
-        player: what plays.
+        player: player of the episodes.
         checkpoints: checkpoints to choose from.
         load: function that loads a checkpoint into the policy of the player.
         learning: learning curves of the run; None without a run.
@@ -59,8 +59,8 @@ class Viewer:
             page.refresh()
             now = time.perf_counter()
             if not page.is_watched:
-                time.sleep(_IDLE_SECONDS)
-                due = now
+                page.wait_for_browser()
+                due = time.perf_counter()
                 continue
             self._look(now)
             if (page.choice, page.index) != (self._choice, player.index):
@@ -88,7 +88,7 @@ class Viewer:
                     due = drawn  # slower than real time
 
     def _begin(self) -> None:
-        """Begin an episode by what is chosen now."""
+        """Begin an episode by the choices of the page."""
         page, player = self._page, self._player
         path = self._checkpoints.find(page.choice)
         if path not in (None, self._playing):
@@ -109,7 +109,7 @@ class Viewer:
         self._told = 0.0
 
     def _look(self, now: float) -> None:
-        """Update text and curves, and what can be chosen, where it is time to."""
+        """Update text, curves and the list of checkpoints, where it is time to."""
         page, player = self._page, self._player
         if now - self._looked > _RUN_SECONDS and self._told:
             self._looked = now
@@ -124,7 +124,7 @@ class Viewer:
             page.plot("reward over this episode", player.curves())
 
     def _text(self) -> str:
-        """Return what plays, and how well."""
+        """Return the name of the policy, and its success so far."""
         player = self._player
         if self._playing is not None:
             follows = f" ({self._choice})" if self._choice in (NEWEST, BEST) else ""

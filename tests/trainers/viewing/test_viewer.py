@@ -114,7 +114,7 @@ def test_the_address_of_the_page_leads_to_it(host: str, name: str) -> None:
 
 
 def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=5, watched=False)) as page:
+    with closing(WatchedPage(rounds=3, watched=False)) as page:
         with pytest.raises(EndedError):
             viewer_of(page, env).run()
         assert [steps_in(picture) for picture in page.pictures] == [(0, 0)]
