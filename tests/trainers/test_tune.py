@@ -19,7 +19,8 @@ from tests.helpers.files import one_line
 from tests.helpers.program import call
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
-from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.evaluation.evaluation import Evaluation
+from trainers.evaluation.evaluator import Evaluator
 from trainers.modes.outcome import RunOutcome
 from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of

@@ -35,7 +35,7 @@ class Settings:
         env: environment class and its settings.
         trainer: trainer class and its settings.
         collectors: class of the collectors and its settings.
-        evaluation: arguments of `trainers.evaluation.evaluation.Evaluator`.
+        evaluation: arguments of `trainers.evaluation.evaluator.Evaluator`.
         demo: arguments of `trainers.evaluation.film.film`.
         record: arguments of `trainers.evaluation.record.record`.
         tune: arguments of `trainers.tuning.options.Tuning`.

@@ -22,7 +22,7 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.collecting.collectors import Collectors
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
-from trainers.evaluation.evaluation import Evaluator
+from trainers.evaluation.evaluator import Evaluator
 from trainers.exporting.session import ExportedPolicy, open_session
 from trainers.runs.folders import check_writable, results_folder
 from trainers.runs.policy_files import build_agent, restore_policy

@@ -24,7 +24,8 @@ from torchrl_gpu.errors import ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.tables import human_time
 from trainers.command_line.settings import Settings
-from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
+from trainers.evaluation.evaluation import Evaluation, evaluations_of
+from trainers.evaluation.evaluator import Evaluator
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of

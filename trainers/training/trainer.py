@@ -29,12 +29,8 @@ from torchrl_gpu.timers import Timers
 from trainers.collecting.collectors import RemoteEnvironment
 from trainers.components.component import record
 from trainers.components.pairing import overlap_of
-from trainers.evaluation.evaluation import (
-    BorrowingEvaluator,
-    Evaluation,
-    EvaluationStoppedError,
-    Evaluator,
-)
+from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError
+from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
 from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.profiling.profile import Profile

@@ -23,7 +23,8 @@ from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
-from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
+from trainers.evaluation.evaluation import Evaluation, evaluations_of
+from trainers.evaluation.evaluator import Evaluator
 from trainers.training.saving import begin_save
 from trainers.training.trainer import TorchRLTrainer
 
