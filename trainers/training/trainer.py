@@ -62,9 +62,9 @@ class TorchRLTrainer(CheckedFields):
         env: training environment, any TorchRL environment that `as_environment` accepts.
         agent: agent to train; its device holds the networks and the replay buffer.
         folder: run folder, which receives metrics and checkpoints.
-        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
-            demand. With None, evaluations use `env` if it can switch its mode
-            (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
+        evaluation_env: environment in its evaluation mode. Without one, evaluations use `env` if it
+            can switch its mode (`Capabilities.can_switch_mode`), or else an `Evaluator`, which
+            builds one on demand; with None there are no evaluations then.
         config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
             class and settings of agent and trainer.
         execution: executes policy steps and gradient steps; by default it chooses precision and
@@ -100,8 +100,7 @@ class TorchRLTrainer(CheckedFields):
             begins new episodes in these environments at once and learns nothing from the step, for
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
-        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and
-            `trackio`.
+        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and `trackio`.
         callbacks: callbacks of steps, logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -180,6 +179,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluation_requested = False
         self.evaluations: dict[int, Evaluation] = {}
         self.evaluation_seconds = 0.0
+
         sizes = self.frames_per_step, self.replay_capacity, self.random_frames
         stacks, table = can.frame_stacks, can.action_table
         self.experience = experience_of(agent, *sizes, stacks, self.execution, table)
@@ -194,12 +194,14 @@ class TorchRLTrainer(CheckedFields):
             self.evaluation_env = Evaluator(self.evaluation_env)
         elif can.can_switch_mode:
             self.evaluation_env = BorrowingEvaluator(env, self.collector, self.begin_new_episodes)
+
         self.watch = FiniteWatch(agent.policy.in_keys, rows, device)
         self.restarts = torch.zeros((), device=device)  # since the last row of metrics
         folder = self.folder / "checkpoints"
         self.checkpoints = CheckpointFolder(folder, self.checkpoints_kept, self.processes.apart())
         self.saver = CheckpointSaver(self.save_in_background, self._call_on_save, self.processes)
         self.watchdog = Watchdog(self.checkpoints, self.simulating)
+
         self.update_metrics = MetricAccumulator()
         sinks = self.loggers if is_writer else ()
         self.metric_logger = MetricLogger(self.folder, sinks, self.config)
