@@ -70,12 +70,10 @@ class Settings:
 
     def as_yaml(self) -> str:
         """Return all settings as the text of a YAML file."""
-        general = {n: str(v) if isinstance(v, Path) else v for n, v in vars(self.general).items()}
-        preset = {"experiment": self.experiment}
-        others = {"collectors": self.collectors.config({}), "demo": self.demo}
-        others["tune"] = self.tune
-        others["record"] = {n: str(x) if isinstance(x, Path) else x for n, x in self.record.items()}
-        return OmegaConf.to_yaml({**general, **preset, **self.config, **others})
+        sections = {"collectors": self.collectors.config({}), "demo": self.demo, "tune": self.tune}
+        sections["record"] = _without_paths(self.record)
+        general = {**_without_paths(vars(self.general)), "experiment": self.experiment}
+        return OmegaConf.to_yaml({**general, **self.config, **sections})
 
     def of_run(self) -> str:
         """Return what a run was made with as the text of a YAML file: settings and versions."""
@@ -125,6 +123,11 @@ class Settings:
 def execution_of(general: GeneralSettings, device: torch.device) -> Execution:
     """Return the execution of a training."""
     return Execution(device, general.precision, general.compile, general.graphs, general.products)
+
+
+def _without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with texts in place of paths."""
+    return {name: str(x) if isinstance(x, Path) else x for name, x in settings.items()}
 
 
 def _divided(component: Component, group: str, name: str, count: int) -> Component:
