@@ -180,7 +180,8 @@ def evaluate(
     quota = torch.full((env.num_envs,), share // env.num_envs, device=device)
     quota[: share % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device, processes)
-    watch: FiniteWatch | None = None
+    rows = env.full_reward_spec[collector.robots.reward_key].shape.numel()
+    watch = FiniteWatch(policy.in_keys, rows, device)
     steps_between_reads = _STEPS_BETWEEN_READS if accelerator_of(device).reads_stall else 1
     step = done = 0
     stopped = False
@@ -192,9 +193,6 @@ def evaluate(
             reward = after[collector.robots.reward_key].reshape(env.num_envs, -1).mean(1)
             statistics.update(transition, reward, due)
             robots = collector.robots.transition(transition)
-            rows = robots.numel()
-            if watch is None:
-                watch = FiniteWatch(policy.in_keys, rows, device)
             due_robots = due.repeat_interleave(rows // env.num_envs)
             watch.update(robots, due_robots)
             if observe is not None:
