@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
-from torchrl_gpu.processes import ONE_PROCESS, Processes
+from torchrl_gpu.processes import Processes
 from trainers.training.finiteness import refuse_nonfinite
 from trainers.training.resuming import state_of
 
@@ -93,7 +93,7 @@ class CheckpointSaver:
         self,
         in_background: bool,
         on_written: Callable[[Path], None],
-        processes: Processes = ONE_PROCESS,
+        processes: Processes,
     ) -> None:
         self.newest: tuple[int, int] | None = None
         self.in_background = in_background
@@ -104,7 +104,7 @@ class CheckpointSaver:
         self._end: Path | Exception
 
     def begin(
-        self, write: Callable[[], Path], contains: tuple[int, int], steps: int | None = None
+        self, write: Callable[[], Path], contains: tuple[int, int], steps: int | None
     ) -> None:
         """Begin to write a checkpoint; call `wait` before its content is prepared.
 
