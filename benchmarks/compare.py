@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from pydantic import Json
 
 from benchmarks.fixture import Count, Sizes
 from benchmarks.report import print_figures, print_machine, print_table
@@ -78,11 +79,11 @@ def _write_metrics(path: Path, random: np.random.Generator, group: int, rows: in
     return success
 
 
-def measure(*, sizes: Sizes = (1, 25, 100), rows: Count = 300, starts: Count = 5) -> int:
+def measure(*, sizes: Json[Sizes] = (1, 25, 100), rows: Count = 300, starts: Count = 5) -> int:
     """Measure several starts of each command in turns, and print the medians.
 
     Args:
-        sizes: numbers of runs to compare ((1, 25, 100)).
+        sizes: numbers of runs to compare ([1,25,100]).
         rows: number of rows of metrics of each run, at least 5 (300).
         starts: number of starts, at least 1 (5).
 

@@ -2,14 +2,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 import benchmarks
-from benchmarks import fanuc, fixture
+from benchmarks import compare, fanuc, fixture
 from benchmarks.learning.results import Point, Run
 from benchmarks.lift_cube_environments import row
 from benchmarks.marinenav import measure
@@ -131,8 +131,9 @@ def test_bad_argument_ends_in_a_one_line_error(
     assert problem in said
 
 
-def test_list_of_numbers_is_parsed() -> None:
-    assert read_arguments(measure, ["sizes=[1,16]"]) == {"sizes": [1, 16]}
+@pytest.mark.parametrize("benchmark", [measure, compare.measure])
+def test_list_of_numbers_is_parsed(benchmark: Callable[..., int]) -> None:
+    assert read_arguments(benchmark, ["sizes=[1,16]"]) == {"sizes": [1, 16]}
 
 
 def test_sides_take_turns_after_a_round_that_warms_up() -> None:

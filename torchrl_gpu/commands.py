@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from torchrl_gpu.arguments import check_value, parameters_of, suggest
@@ -46,13 +46,20 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
     return not {"-h", "--help"}.isdisjoint(arguments)
 
 
-def read_arguments(function: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
+def read_arguments(
+    function: Callable[..., Any], arguments: Sequence[str], given: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
+
+    Args:
+        function: function whose signature is the schema of the arguments.
+        arguments: arguments as typed.
+        given: names of parameters that the caller passes itself; they cannot be typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.
     """
-    parameters = parameters_of(function)
+    parameters = {n: p for n, p in parameters_of(function).items() if n not in given}
     values: dict[str, Any] = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")

@@ -1,6 +1,7 @@
 """`mode=tune`: trials, a study that goes on, the preset of the best settings and its judgement."""
 
 import json
+import math
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ from trainers.modes.outcome import RunOutcome
 from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
 from trainers.training.trainer import TorchRLTrainer
+from trainers.tuning.study import Study, Trial
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -188,6 +190,7 @@ def test_a_study_of_something_else_is_refused(
         (("mode=tune", "tune.fresh_seeds=0"), "tune.fresh_seeds=0: input should be greater"),
         (("mode=tune", "tune.seconds=null"), "tune.trial_seconds is missing"),
         (("mode=tune", "checkpoint=pretrained:fanuc/sac"), "leave out checkpoint="),
+        (("mode=tune", "resume=auto"), "mode=tune goes on with its study"),
         (("mode=tune", "devices=2"), "only mode=train uses several devices"),
     ],
 )
@@ -206,6 +209,18 @@ def test_bad_input_ends_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
+    folder.mkdir(parents=True)
+    (folder / "study.db").write_text("mine")
+    with pytest.raises(
+        ConfigurationError, match=r"study.db cannot be opened as a study: "
+    ) as refused:
+        run(*COMMAND)
+    assert "file is not a database" in one_line(refused)
+    assert (folder / "study.db").read_text() == "mine"
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.command_line.checking.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
@@ -219,12 +234,12 @@ def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(tmp_path: P
     assert not list(tmp_path.rglob("study.db")), "the mended command begins a study"
 
 
-def during_trial(number: int, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
-    """Return a `collect` that does something before the first step of a trial."""
+def during(name: str, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
+    """Return a `collect` that does something before the first step of a training, by its folder."""
     collect = TorchRLTrainer.collect
 
     def collecting(trainer: TorchRLTrainer) -> TensorDictBase:
-        if trainer.folder.name == f"{number:04d}" and trainer.frames == 0:
+        if trainer.folder.name == name and trainer.frames == 0:
             action()
         return collect(trainer)
 
@@ -237,7 +252,7 @@ def test_a_trial_that_raises_fails_alone(
     def fail() -> None:
         raise RuntimeError("out of memory\nsecond line")
 
-    monkeypatch.setattr(TorchRLTrainer, "collect", during_trial(1, fail))
+    monkeypatch.setattr(TorchRLTrainer, "collect", during("0001", fail))
     outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
@@ -246,13 +261,63 @@ def test_a_trial_that_raises_fails_alone(
     assert "second line" in output
 
 
+def test_a_refused_command_ends_the_search_of_every_process(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    command = [each for each in COMMAND if not each.startswith("tune.success")]
+    others: list[tuple[Study, Trial]] = []
+
+    def begin_another() -> None:
+        study = Study(settings_of(*command))
+        trial = study.begin(math.inf)
+        assert trial is not None
+        others.append((study, trial))
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", during("0000", begin_another))
+    with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
+        run(*command)
+    assert list(tmp_path.rglob("study.db")), "the other process has a trial"
+    ((study, trial),) = others
+    study.end(trial, interrupted=True)
+    with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
+        study.begin(math.inf)
+    assert not list(tmp_path.rglob("study.db"))
+
+
+def test_a_judged_training_that_raises_stands_in_the_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("out of memory")
+
+    command = (*COMMAND, "tune.trials=1", "tune.fresh_seeds=2")
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchRLTrainer, "collect", during("best_1000000", fail))
+        outcome = run(*command)
+    failed = (
+        r"best: failed, RuntimeError: out of memory, [\d,]+ frames to 5; closing evaluations \d"
+    )
+    assert re.search(failed, outcome.report)
+    assert "failed, RuntimeError" in (outcome.folder / "report.html").read_text()
+    assert "Traceback" in (outcome.folder / "judged/best_1000000/output.txt").read_text()
+    outcome = run(*command)
+    assert re.search(r"best: [\d,]+ frames to 5, [\d,]+ frames to 5; closing", outcome.report)
+    runs = json.loads((outcome.folder / "judged.json").read_text())["runs"]
+    assert [each["side"] for each in runs] == 2 * ["best", "CartPole-v1/dqn"], "in their order"
+    with monkeypatch.context() as patched:
+        patched.setattr(TorchRLTrainer, "collect", during("best_1000000", fail))
+        one = (*COMMAND, "tune.trials=1", "tune.fresh_seeds=1", "tune.study=second")
+        with pytest.raises(ConfigurationError, match=r"RuntimeError: out of memory; see .*report"):
+            run(*one)
+
+
 def test_numbers_that_are_not_finite_fail_the_first_trial_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail() -> None:
         raise NonfiniteError("agent: loss/value is NaN or infinite after 3 updates")
 
-    monkeypatch.setattr(TorchRLTrainer, "collect", during_trial(0, fail))
+    monkeypatch.setattr(TorchRLTrainer, "collect", during("0000", fail))
     outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
     assert states(outcome.folder) == ["FAIL", "COMPLETE"]
 
@@ -264,7 +329,7 @@ def test_an_interrupted_trial_is_repeated_by_the_same_command(
         signal.raise_signal(signal.SIGTERM)
 
     with monkeypatch.context() as patched:
-        patched.setattr(TorchRLTrainer, "collect", during_trial(1, interrupt))
+        patched.setattr(TorchRLTrainer, "collect", during("0001", interrupt))
         with pytest.raises(KeyboardInterrupt, match="The same command goes on"):
             run(*COMMAND, "tune.repeats=0")
     outcome = run(*COMMAND, "tune.repeats=0")
@@ -291,6 +356,7 @@ KILLED = """
 import os, signal, sys
 from trainers.run import run
 from trainers.training.trainer import TorchRLTrainer
+from trainers.tuning.study import Study, Trial
 
 collect = TorchRLTrainer.collect
 

@@ -108,9 +108,9 @@ class GeneralSettings(CheckedFields):
                 f"checkpoint={self.checkpoint}"
             )
         if self.resume is not None and self.mode != "train":
+            instead = "goes on with its study" if self.mode == "tune" else "takes checkpoint=..."
             raise ConfigurationError(
-                f"resume={self.resume}: only mode=train resumes a run; mode={self.mode} takes "
-                "checkpoint=..."
+                f"resume={self.resume}: only mode=train resumes a run; mode={self.mode} {instead}"
             )
         if self.policy is not None and self.checkpoint is not None:
             raise ConfigurationError(

@@ -66,9 +66,10 @@ def _main(arguments: Sequence[str], usage: str, name: str) -> int:
         print(usage)
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    paths = [Path(each) for each in arguments if "=" not in each or Path(each).is_dir()]
     typed = [each for each in arguments if "=" in each and not Path(each).is_dir()]
-    print(write_page(paths, name, **read_arguments(_checked, typed)))
+    paths = [Path(each) for each in arguments if each not in typed]
+    settings = read_arguments(write_page, typed, given=("paths", "name"))
+    print(write_page(paths, name, **settings))
     return 0
 
 
@@ -76,8 +77,8 @@ def write_page(
     paths: Sequence[Path],
     name: str,
     output: Path | None = None,
-    success: float = 0.95,
-    mean_return: float | None = None,
+    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
+    mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None,
 ) -> str:
     """Write the page on runs, and return the tables for the terminal.
 
@@ -116,14 +117,6 @@ def write_page(
     return "\n\n".join([*map(_text, found), f"page: {file}"])
 
 
-def _checked(
-    output: Path | None = None,
-    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
-    mean_return: float | None = None,
-) -> None:
-    """Declare the settings of both commands."""
-
-
 def _text(results: Results) -> str:
     """Return the tables of one environment."""
     groups = results.groups
@@ -135,7 +128,7 @@ def _text(results: Results) -> str:
         parts.append(table(["comparison", "probability", "95 % interval"], cells))
     if not results.is_overall and (common := results.settings[0]):
         header = ["setting", *(group.short_name for group in groups)]
-        rows = [[name, *map(cut, values)] for name, values in common]
+        rows = [[name, *map(cut, values)] for name, *values in common]
         parts.append(table(header, rows, left=len(header)))
     return "\n\n".join(parts)
 

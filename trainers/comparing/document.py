@@ -56,6 +56,10 @@ summary { cursor: pointer; color: var(--dim); }
 """
 
 
+class Markup(str):
+    """Text that is HTML, not to be escaped."""
+
+
 def document(title: str, parts: Sequence[str]) -> str:
     """Return the text of a page.
 
@@ -76,12 +80,13 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str =
 
     Args:
         header: names of the columns, plain text.
-        rows: HTML of the cells.
+        rows: cells, plain text or `Markup`.
         kind: `left` to align all columns to the left, not to the right but for the first; `wrap`
             to break long lines in the last one.
     """
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    cells = ([each if isinstance(each, Markup) else escape(each) for each in row] for row in rows)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in cells)
     return f'<div class="scroll"><table class="{kind}"><tr>{head}</tr>{body}</table></div>'
 
 

@@ -56,10 +56,10 @@ class Interval:
 
     Attributes:
         label: its name, above it.
-        value: value, a tick.
-        low: lower bound.
+        value: finite value, a tick.
+        low: lower bound; NaN for none.
         high: upper bound.
-        points: single values, such as those of runs.
+        points: single finite values, such as those of runs.
         color: number of the color, from 0.
     """
 
@@ -99,8 +99,8 @@ def draw_curves(
 
     Args:
         curves: curves, the first one at the back; those that are faint stand behind all others.
-        title: what the vertical axis shows.
-        x_label: what the horizontal axis shows.
+        title: name of the vertical axis, above it.
+        x_label: name of the horizontal axis.
         y_format: text of a tick of the vertical axis.
         x_format: text of a tick of the horizontal axis.
         x_range: leftmost and rightmost position; None for 0 and those of the curves.
@@ -125,22 +125,10 @@ def draw_curves(
     shapes.append(f'<path class="axis" d="M{_LEFT} {bottom}H{_WIDTH - _RIGHT}"/>')
     for level in levels:
         if low <= level <= high:
-            shapes.append(f'<path class="level" d="M{_LEFT} {y_scale(level):.1f}H{_WIDTH - 10}"/>')
-    for curve in curves:
-        if len(curve.low):
-            band = _band(curve, x_scale, y_scale)
-            shapes.append(f'<path class="band" style="fill:{_color(curve.color)}" d="{band}"/>')
-    for curve in curves:
-        if curve.dots:
-            shapes.append(_dots(curve, x_scale, y_scale))
-            continue
-        line = _line(curve.x, curve.y, x_scale, y_scale)
-        dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
-        name = "line faint" if curve.faint else "line"
-        shapes.append(
-            f'<path class="{name}" style="stroke:{_color(curve.color)}{dash}" d="{line}">'
-            f"<title>{escape(curve.label)}</title></path>"
-        )
+            y = y_scale(level)
+            shapes.append(f'<path class="level" d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}"/>')
+    shapes += [_band(curve, x_scale, y_scale) for curve in curves if len(curve.low)]
+    shapes += [(_dots if curve.dots else _line)(curve, x_scale, y_scale) for curve in curves]
     shapes.append(_text(_LEFT, 16, title, "start", "title"))
     shapes.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 5, x_label))
     return _svg(_HEIGHT, title, shapes)
@@ -158,39 +146,36 @@ def draw_intervals(
 
     Args:
         rows: values, the first one at the top.
-        title: what the axis shows.
+        title: name of the axis, above the rows.
         x_format: text of a tick of the axis.
         x_range: lowest and highest value to show; None for those of the rows.
         levels: values at which a dotted line crosses the picture.
     """
-    step = 40
+    step, left = 40, 14
     height = _TOP + step * len(rows) + 26
-    xs = _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
-    low, high = x_range or _padded(xs)
-    left, right = 14, _WIDTH - 14
-    scale = _scale(low, high, left, right)
     bottom = height - 24
+    low, high = x_range or _padded(
+        _finite(*([row.value, row.low, row.high, *row.points] for row in rows))
+    )
+    scale = _scale(low, high, left, _WIDTH - left)
     shapes = []
     for tick in ticks(low, high):
         shapes.append(f'<path class="grid" d="M{scale(tick):.1f} {_TOP}V{bottom}"/>')
         shapes.append(_text(scale(tick), bottom + 15, x_format(tick)))
     for level in levels:
         shapes.append(f'<path class="level" d="M{scale(level):.1f} {_TOP}V{bottom}"/>')
-    y = _TOP - 12
-    for row in rows:
-        y, color = y + step, _color(row.color)
+    for number, row in enumerate(rows, start=1):
+        y, color = _TOP - 12 + number * step, _color(row.color)
         shapes.append(_text(left, y - 12, row.label, "start"))
-        if not math.isfinite(row.value):
-            continue
         shapes += [
             f'<circle class="dot" style="fill:{color}" cx="{scale(x):.1f}" cy="{y}" r="3"/>'
-            for x in _finite(row.points)
+            for x in row.points
         ]
-        if math.isfinite(row.low) and math.isfinite(row.high):
-            width = max(scale(row.high) - scale(row.low), 0)
+        if math.isfinite(row.low):
+            left_end, right_end = scale(row.low), scale(row.high)
             shapes.append(
-                f'<rect class="interval" style="fill:{color}" x="{scale(row.low):.1f}" '
-                f'y="{y - 6}" width="{width:.1f}" height="12" rx="2"/>'
+                f'<rect class="interval" style="fill:{color}" x="{left_end:.1f}" y="{y - 6}" '
+                f'width="{right_end - left_end:.1f}" height="12" rx="2"/>'
             )
         shapes.append(
             f'<path class="line" style="stroke:{color}" d="M{scale(row.value):.1f} {y - 9}v18"/>'
@@ -245,37 +230,45 @@ def _padded(values: Sequence[float]) -> tuple[float, float]:
 
 def _scale(low: float, high: float, first: float, last: float) -> _Scale:
     """Return the position of values, numbers or arrays; those beyond the range are at its ends."""
-    return lambda values: first + (np.clip(values, low, high) - low) / (high - low) * (last - first)
+    return lambda values: np.interp(values, (low, high), (first, last))
 
 
 def _thinned(curve: Curve) -> Curve:
-    """Return a curve with so many points at most as a picture can show, the last one included."""
+    """Return a curve of arrays, and of a line no more points than show, the last one included."""
     last = len(curve.x) - 1
-    kept = np.linspace(0, last, min(last + 1, _MAX_POINTS)).round().astype(int)
+    count = last + 1 if curve.dots else min(last + 1, _MAX_POINTS)
+    kept = np.linspace(0, last, count).round().astype(int)
     parts = (curve.x, curve.y, curve.low, curve.high)
     x, y, low, high = (np.asarray(part, float)[kept] if len(part) else part for part in parts)
     return replace(curve, x=x, y=y, low=low, high=high)
 
 
-def _line(x: Values, y: Values, x_scale: _Scale, y_scale: _Scale) -> str:
-    """Return the path of a line, which begins anew after values that are not finite."""
-    known = np.isfinite(x) & np.isfinite(y)
+def _line(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
+    """Return a line, which begins anew after values that are not finite."""
+    known = np.isfinite(curve.x) & np.isfinite(curve.y)
     goes_on = np.concatenate([[False], known[:-1]])[known]
-    points = zip(goes_on, x_scale(x)[known], y_scale(y)[known], strict=True)
+    points = zip(goes_on, x_scale(curve.x)[known], y_scale(curve.y)[known], strict=True)
     # A line of no length, h0, makes a dot of a single point.
-    texts = ((on, f"{left:.1f} {top:.1f}") for on, left, top in points)
-    return "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
+    texts = ((on, f"{x:.1f} {y:.1f}") for on, x, y in points)
+    line = "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
+    dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
+    return (
+        f'<path class="{"line faint" if curve.faint else "line"}" '
+        f'style="stroke:{_color(curve.color)}{dash}" d="{line}">'
+        f"<title>{escape(curve.label)}</title></path>"
+    )
 
 
 def _dots(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
-    points = zip(x_scale(np.asarray(curve.x)), y_scale(np.asarray(curve.y)), strict=True)
+    points = zip(x_scale(curve.x), y_scale(curve.y), strict=True)
     style = f'class="dot" style="fill:{_color(curve.color)}"'
     circles = "".join(f'<circle {style} cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in points)
     return f"<g>{circles}<title>{escape(curve.label)}</title></g>"
 
 
 def _band(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
-    known = np.isfinite(curve.x) & np.isfinite(curve.low) & np.isfinite(curve.high)
-    x, low, high = x_scale(curve.x)[known], y_scale(curve.low)[known], y_scale(curve.high)[known]
+    x, low, high = x_scale(curve.x), y_scale(curve.low), y_scale(curve.high)
     around = zip([*x, *x[::-1]], [*high, *low[::-1]], strict=True)
-    return f"M{'L'.join(f'{left:.1f} {top:.1f}' for left, top in around)}Z" if len(x) else ""
+    points = "L".join(f"{left:.1f} {top:.1f}" for left, top in around if math.isfinite(top))
+    path = f"M{points}Z" if points else ""
+    return f'<path class="band" style="fill:{_color(curve.color)}" d="{path}"/>'

@@ -100,7 +100,7 @@ class Group:
 
     def value(self, name: str, summarize: Callable[[Scores], float]) -> float:
         """Return the mean over the runs of a metric, summarized over the rows; NaN without it."""
-        columns = (run.metrics.get(name, np.empty(0)) for run in self.runs)
+        columns = [run.metric(name) for run in self.runs]
         known = [column[np.isfinite(column)] for column in columns]
         values = [summarize(column) for column in known if len(column)]
         return float(np.mean(values)) if values else np.nan
@@ -192,7 +192,11 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
     own = [other for other in groups if other.name == group.name]
     names = [name for name in differences(own) if _distinguishes(name)]
     names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
-    shown = [f"{_last(name, names)}={cut(group.setting(name))}" for name in names[:_SHOWN]]
+    lasts = Counter(name.rpartition(".")[2] for name in names)
+    shown = []
+    for name in names[:_SHOWN]:
+        last = name.rpartition(".")[2]  # enough, where no other one has the same
+        shown.append(f"{last if lasts[last] == 1 else name}={cut(group.setting(name))}")
     more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
     return ", ".join([group.name, *shown, *more])
 
@@ -200,9 +204,3 @@ def _name(group: Group, groups: Sequence[Group]) -> str:
 def cut(text: str, size: int = 20) -> str:
     """Return a text, or its beginning where it is longer than a size."""
     return text if len(text) <= size else f"{text[: size - 1]}…"
-
-
-def _last(name: str, names: Sequence[str]) -> str:
-    """Return the last part of a setting's name where no other one has the same."""
-    last = name.rpartition(".")[2]
-    return last if sum(each.rpartition(".")[2] == last for each in names) == 1 else name

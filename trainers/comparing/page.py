@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,19 +14,18 @@ from urllib.parse import quote
 import numpy as np
 
 from torchrl_gpu.tables import human_time
-from trainers.comparing.document import document, folded, html_table, panels
+from trainers.comparing.document import Markup, document, folded, html_table, panels
 from trainers.comparing.drawing import (
     Curve,
     Interval,
     draw_curves,
     draw_intervals,
     percent,
-    short,
     swatch,
 )
-from trainers.comparing.groups import improvements
+from trainers.comparing.groups import Group, improvements
 from trainers.comparing.results import Results
-from trainers.comparing.runs import Axis, Run
+from trainers.comparing.runs import FILMS, Axis, Run
 
 _METHOD: Final = (
     "Scores are those of the closing evaluation of the best checkpoint; of the best evaluation so "
@@ -35,13 +33,15 @@ _METHOD: Final = (
     "95 % percentile intervals of the stratified bootstrap over runs, 2,000 samples (Agarwal et "
     "al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021). They are "
     "too narrow for few runs: of normally distributed scores, those of 2, 3, 5 and 10 runs cover "
-    "the true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. Frames and seconds to "
-    "a score are medians over the runs of the first evaluation that reaches it."
+    "the true mean in 50, 75, 91 and 94 of 100 cases. A single run has none. The curve of a group "
+    "ends with its shortest run, over time with the fastest of those that end after equal frames. "
+    "Frames and seconds to a score are medians over the runs of the first evaluation that reaches "
+    "it."
 )
+_AXES: Final[Sequence[Axis]] = ("frames", "seconds")
 _UPDATES: Final = ("precision", "compile", "products")
 _EMBEDDED: Final = 4 * 2**20  # bytes of all films that a page contains; others are linked
 _LINES: Final = 40  # runs of a picture of one metric
-_MEDIA: Final = {".gif": "image/gif", ".mp4": "video/mp4"}
 
 
 def page(title: str, results: Sequence[Results], output: Path) -> str:
@@ -56,20 +56,18 @@ def page(title: str, results: Sequence[Results], output: Path) -> str:
     is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
     parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']
     for each in results:
-        if each.is_overall:
-            parts += [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
-            continue
-        films, room = _films(each, output, room)
-        begin = _facts(each) if is_one else [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
-        parts += [*begin, films, *_details(each, is_one)]
+        parts += _facts(each) if is_one else [f"<h2>{escape(each.env)}</h2>", *_scores(each)]
+        if not each.is_overall:
+            films, room = _films(each, output, room)
+            parts += [films, *_details(each, is_one)]
     return document(title, parts)
 
 
 def _facts(results: Results) -> Iterator[str]:
     """Yield the result of a single run, and its learning curve."""
-    group = results.groups[0]
-    run = group.runs[0]
-    summary, settings = run.summary, run.settings
+    (group,) = results.groups
+    (run,) = group.runs
+    summary = run.summary
     state = "best so far; the run has not ended"
     if run.ended:
         state = f"of the best checkpoint: {summary['episodes']:,} episodes"
@@ -80,31 +78,28 @@ def _facts(results: Results) -> Iterator[str]:
         (results.measure, f"{results.score(run.score)} ({state})"),
         ("frames", f"{run.end[0]:,.0f} in {human_time(run.end[1])}"),
         ("system", ", ".join(f"{n} {v}" for n, v in results.system(group).items() if v != "-")),
-        ("device", settings.get("device", "-")),
+        ("device", run.settings.get("device", "-")),
         ("updates", ", ".join(f"{n} {summary[n]}" for n in _UPDATES if n in summary)),
-        ("seed", settings.get("seed", "-")),
+        ("seed", run.seed),
         ("folder", str(run.folder)),
     ]
-    yield html_table(["", ""], [[n, escape(v)] for n, v in rows if v], "left wrap")
-    yield panels([_learning(results, axis) for axis in ("frames", "seconds")], "large")
+    yield html_table(["", ""], [row for row in rows if row[1]], "left wrap")
+    yield panels([_learning(results, axis) for axis in _AXES], "large")
 
 
 def _scores(results: Results) -> Iterator[str]:
     """Yield the table of the groups, their curves and intervals, and the settings that differ."""
     groups = results.groups
     header, rows = results.table()
-    names = [swatch(group.number) + escape(group.name) for group in groups]
-    yield html_table(["", *header], [[n, *r] for n, r in zip(names, rows, strict=True)])
-    axes: Sequence[Axis] = () if results.is_overall else ("frames", "seconds")
-    pictures = [_learning(results, axis) for axis in axes]
-    if max(len(group.runs) for group in groups) > 1 or len(groups) > 1:
+    yield html_table(["", *header], [[_named(g), *r] for g, r in zip(groups, rows, strict=True)])
+    pictures = [] if results.is_overall else [_learning(results, axis) for axis in _AXES]
+    if sum(len(group.runs) for group in groups) > 1:
         intervals = [
             Interval(g.name, g.interquartile_mean, *g.interval, list(g.scores), g.number)
             for g in groups
         ]
-        text = percent if results.is_success else short
         title = f"closing {results.measure}: IQM, interval and runs"
-        pictures.append(draw_intervals(intervals, title, x_format=text))
+        pictures.append(draw_intervals(intervals, title, x_format=results.tick))
     if len(groups) > 1:
         title, pairs = "probability of improvement", improvements(groups)
         pictures.append(
@@ -114,7 +109,7 @@ def _scores(results: Results) -> Iterator[str]:
     if results.is_overall:
         return
     header = ["setting", *(group.short_name for group in groups)]
-    common, others = ([(escape(n), *map(escape, v)) for n, v in p] for p in results.settings)
+    common, others = results.settings
     if common:
         yield f"<h3>Settings that differ</h3>{html_table(header, common, 'left')}"
     if others:
@@ -137,7 +132,7 @@ def _learning(results: Results, axis: Axis) -> str:
         curves,
         f"{results.measure} in evaluations",
         label,
-        y_format=percent if results.is_success else short,
+        y_format=results.tick,
         y_range=(0.0, 1.0) if results.is_success else None,
         levels=[] if results.level is None else [results.level],
     )
@@ -155,21 +150,20 @@ def _films(results: Results, output: Path, room: int) -> tuple[str, int]:
     figures = []
     for group in results.groups:
         runs = sorted(group.runs, key=lambda run: -run.score)
-        film = next((film for run in runs for film in run.films()), None)
+        film = next(filter(None, (run.film() for run in runs)), None)
         if film is None:
             continue
         source = quote(os.fsencode(os.path.relpath(film, output.parent).replace(os.sep, "/")))
         if film.stat().st_size <= room:
             data = film.read_bytes()
             room -= len(data)
-            source = f"data:{_MEDIA[film.suffix]};base64,{base64.b64encode(data).decode()}"
+            source = f"data:{FILMS[film.suffix]};base64,{base64.b64encode(data).decode()}"
         shown = (
             f'<img alt="film" src="{source}">'
             if film.suffix == ".gif"
             else f'<video controls muted loop playsinline src="{source}"></video>'
         )
-        name = f"{swatch(group.number)}{escape(group.name)}"
-        figures.append(f"<figure>{shown}<figcaption>{name}</figcaption></figure>")
+        figures.append(f"<figure>{shown}<figcaption>{_named(group)}</figcaption></figure>")
     return (f"<h3>Films</h3>{panels(figures)}" if figures else ""), room
 
 
@@ -184,19 +178,18 @@ def _details(results: Results, is_one: bool) -> Iterator[str]:
     others = [_metric(results, name) for name in names if name not in system]
     if is_one:
         yield f"<h3>All metrics</h3>{panels(others)}"
-        rows = [[escape(name), escape(value)] for name, value in runs[0].settings.items()]
-        yield folded("All settings", html_table(["setting", "value"], rows, "left"))
+        settings = html_table(["setting", "value"], [*runs[0].settings.items()], "left")
+        yield folded("All settings", settings)
         return
     limit = f" (of {_LINES} runs at most)" if len(runs) > _LINES else ""
     yield folded(f"All metrics: {len(others)} more{limit}", panels(others))
-    rows = [
-        [
-            *(f"<code>{escape(str(run.folder))}</code>", escape(run.settings.get("seed", "-"))),
-            *(results.score(run.score), f"{run.end[0]:,.0f}", human_time(run.end[1])),
-        ]
-        for run in runs
-    ]
     header = ["run", "seed", results.measure, "frames", "time"]
+    rows = []
+    for run in runs:
+        frames, seconds = run.end
+        folder = Markup(f"<code>{escape(str(run.folder))}</code>")
+        score = results.score(run.score)
+        rows.append((folder, run.seed, score, f"{frames:,.0f}", human_time(seconds)))
     yield folded(f"Runs: {len(runs)}", html_table(header, rows))
 
 
@@ -205,7 +198,7 @@ def _metric(results: Results, name: str) -> str:
     is_bytes, curves = name.endswith("_bytes"), []
     for group in results.groups:
         for run in group.runs[: max(1, _LINES // len(results.groups))]:
-            column = run.metrics.get(name, np.empty(0))
+            column = run.metric(name)
             rows = np.isfinite(column)
             if rows.any():
                 y = column[rows] / (2**30 if is_bytes else 1)
@@ -220,7 +213,9 @@ def _metric(results: Results, name: str) -> str:
     return draw_curves(curves, title, "frames", y_range=limits)
 
 
+def _named(group: Group) -> Markup:
+    return Markup(f"{swatch(group.number)}{escape(group.name)}")
+
+
 def _label(run: Run) -> str:
-    seed = run.settings.get("seed", "?")
-    known = "" if math.isnan(run.score) else f", {run.score:.4g}"
-    return f"{run.agent}, seed {seed}{known}"
+    return f"{run.agent}, seed {run.seed}, {run.score:.4g}"

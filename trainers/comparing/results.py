@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,7 +14,14 @@ from trainers.comparing.drawing import percent, short
 from trainers.comparing.groups import Group, differences
 from trainers.comparing.runs import Axis
 
-Values = tuple[str, list[str]]  # name of a setting, and its value in each group
+# Columns of the use of the machine: name, metric, its summary over the rows of a run, unit in those
+# of the metric, and text.
+_SYSTEM: Final[Sequence[tuple[str, str, Callable[..., Any], float, str]]] = (
+    ("cpu", "system/cpu_percent", np.mean, 1.0, "{:.0f} %"),
+    ("memory", "system/memory_bytes", np.max, 2**30, "{:.2f} GiB"),
+    ("device", "system/device_percent", np.mean, 1.0, "{:.0f} %"),
+    ("device memory", "system/device_memory_bytes", np.max, 2**30, "{:.2f} GiB"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,14 +41,14 @@ class Results:
     mean_return: float | None = None
 
     @property
-    def level(self) -> float | None:
-        """Score of an evaluation that counts as solved; None if there is none."""
-        return self.success if self.is_success else self.mean_return
-
-    @property
     def is_success(self) -> bool:
         """Whether scores are success rates from 0 to 1, not mean returns."""
         return self.groups[0].runs[0].measure == "success"
+
+    @property
+    def is_overall(self) -> bool:
+        """Whether the groups have runs in several environments."""
+        return len({run.env for group in self.groups for run in group.runs}) > 1
 
     @property
     def measure(self) -> str:
@@ -49,14 +56,17 @@ class Results:
         return "success" if self.is_success else "mean return"
 
     @property
-    def is_overall(self) -> bool:
-        """Whether the groups have runs in several environments."""
-        return len({run.env for group in self.groups for run in group.runs}) > 1
+    def level(self) -> float | None:
+        """Score of an evaluation that counts as solved; None if there is none."""
+        return self.success if self.is_success else self.mean_return
+
+    @property
+    def tick(self) -> Callable[[float], str]:
+        """Text of a round score, as beside an axis."""
+        return percent if self.is_success else short
 
     def score(self, value: float) -> str:
         """Return a score as text."""
-        if not math.isfinite(value):
-            return "-"
         return f"{100 * value:.1f} %" if self.is_success else f"{value:,.4g}"
 
     def range(self, low: float, high: float) -> str:
@@ -65,72 +75,51 @@ class Results:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return the names of the columns, and the row of each group without its name."""
-        reached = [] if self.level is None else [f"frames to {self._level}", "time"]
-        header = [
-            *("runs", "mean", "IQM", "95 % interval", *reached),
-            *self.system(self.groups[0]),
-        ]
         rows = [self._row(group) for group in self.groups]
-        known = [i for i in range(len(header)) if any(row[i] != "-" for row in rows)]
-        return [header[i] for i in known], [[row[i] for i in known] for row in rows]
+        known = [name for name in rows[0] if any(row[name] != "-" for row in rows)]
+        return known, [[row[name] for name in known] for row in rows]
 
-    def _row(self, group: Group) -> list[str]:
-        runs = str(len(group.runs))
-        if group.ended < len(group.runs):
-            runs += f", {len(group.runs) - group.ended} not ended"
-        reached = []
+    def _row(self, group: Group) -> dict[str, str]:
+        """Return the cells of a group by name of the column."""
+        going = len(group.runs) - group.ended
+        row = {
+            "runs": f"{len(group.runs)}, {going} not ended" if going else str(len(group.runs)),
+            "mean": self.score(float(group.scores.mean())),
+            "IQM": self.score(group.interquartile_mean),
+            "95 % interval": self.range(*group.interval),
+        }
         if self.level is not None:
-            reached = [self._reached(group, "frames"), self._reached(group, "seconds")]
-        return [
-            *(runs, self.score(float(group.scores.mean())), self.score(group.interquartile_mean)),
-            *(self.range(*group.interval), *reached),
-            *self.system(group).values(),
-        ]
+            name = f"frames to {self.tick(self.level)}"
+            row[name] = _reached(group, self.level, "frames", "{:,.0f}".format)
+            row["time"] = _reached(group, self.level, "seconds", human_time)
+        return row | self.system(group)
 
     def system(self, group: Group) -> dict[str, str]:
         """Return frames a second, mean utilisation and highest memory, by name of the column."""
-        ends = [run.end for run in group.runs]
-        rate = np.mean([frames / max(seconds, 1e-9) for frames, seconds in ends])
-        values = {name: (f(group.value(metric, by))) for name, metric, by, f in _SYSTEM}
-        return {"frames/s": f"{rate:,.0f}", **values}
+        rate = np.mean([run.end[0] / max(run.end[1], 1e-9) for run in group.runs])
+        row = {"frames/s": f"{rate:,.0f}"}
+        for name, metric, summarize, unit, text in _SYSTEM:
+            value = group.value(metric, summarize)
+            row[name] = text.format(value / unit) if math.isfinite(value) else "-"
+        return row
 
     @property
-    def _level(self) -> str:
-        return percent(self.level or 0.0) if self.is_success else short(self.level or 0.0)
+    def settings(self) -> tuple[list[list[str]], list[list[str]]]:
+        """Settings that differ, and those of which the agents of some groups have none.
 
-    def _reached(self, group: Group, axis: Axis) -> str:
-        assert self.level is not None
-        median, count = group.reaches(self.level, axis)
-        number = "-"
-        if math.isfinite(median):
-            number = f"{median:,.0f}" if axis == "frames" else human_time(median)
-        return number if count == len(group.runs) else f"{number} ({count} of {len(group.runs)})"
-
-    @property
-    def settings(self) -> tuple[list[Values], list[Values]]:
-        """Settings that differ, and those of which the agents of some groups have none."""
+        Each is a row: its name, and its value in each group.
+        """
         names = [
             name
             for name in differences(self.groups)
             if not name.startswith("choices.") and not name.endswith("_target_")
         ]
-        rows = [(n, [group.setting(n) for group in self.groups]) for n in names]
-        return [r for r in rows if "-" not in r[1]], [r for r in rows if "-" in r[1]]
+        rows = [[name, *(group.setting(name) for group in self.groups)] for name in names]
+        return [row for row in rows if "-" not in row], [row for row in rows if "-" in row]
 
 
-def _gibibytes(value: float) -> str:
-    """Return a number of bytes as text."""
-    return f"{value / 2**30:.2f} GiB" if math.isfinite(value) else "-"
-
-
-def _percent(value: float) -> str:
-    return f"{value:.0f} %" if math.isfinite(value) else "-"
-
-
-# Columns: name, metric, its summary over the rows of a run, and its text.
-_SYSTEM: Final[Sequence[tuple[str, str, Callable, Callable[[float], str]]]] = (
-    ("cpu", "system/cpu_percent", np.mean, _percent),
-    ("memory", "system/memory_bytes", np.max, _gibibytes),
-    ("device", "system/device_percent", np.mean, _percent),
-    ("device memory", "system/device_memory_bytes", np.max, _gibibytes),
-)
+def _reached(group: Group, level: float, axis: Axis, text: Callable[[float], str]) -> str:
+    """Return when the runs of a group reach a level, and how many do if not all."""
+    median, count = group.reaches(level, axis)
+    number = text(median) if math.isfinite(median) else "-"
+    return number if count == len(group.runs) else f"{number} ({count} of {len(group.runs)})"

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,14 +19,15 @@ import yaml
 from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import Scores
-from trainers.components.sections import full_name
+from trainers.components.sections import flat, full_name
 
 logger = logging.getLogger(__name__)
 
 Axis = Literal["frames", "seconds"]
 
-_FILMS: Final = (".gif", ".mp4")
+FILMS: Final = {".gif": "image/gif", ".mp4": "video/mp4"}  # media types
 _METRICS: Final = "metrics.csv"
+_SECTIONS: Final = ("choices", "env", "agent")  # of a run, mappings
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,24 @@ class Run:
     summary: Mapping[str, Any]
 
     @property
+    def seed(self) -> str:
+        """Seed as text; `-` where a script has recorded none."""
+        return self.settings.get("seed", "-")
+
+    @property
     def measure(self) -> Literal["success", "return"]:
-        """What scores are: success rates from 0 to 1, or mean returns without them."""
-        rates = self.metrics.get("evaluation/success", np.empty(0))
-        return "success" if np.isfinite(rates).any() else "return"
+        """Kind of the scores: success rates from 0 to 1, or mean returns without them."""
+        return "success" if np.isfinite(self.metric("evaluation/success")).any() else "return"
+
+    def metric(self, name: str) -> Scores:
+        """Return the values of a metric, `[rows]`; NaN where a row lacks it."""
+        none = np.full_like(self.metrics["frames"], np.nan)
+        return self.metrics.get(name, none)
 
     @cached_property
     def curve(self) -> Mapping[str, Scores]:
         """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
-        none = np.full_like(self.metrics["frames"], np.nan)
-        scores = self.metrics.get(f"evaluation/{self.measure}", none)
+        scores = self.metric(f"evaluation/{self.measure}")
         rows = np.isfinite(scores) & np.isfinite(self.metrics["seconds"])
         found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
         return {**found, "score": scores[rows]}
@@ -87,10 +96,10 @@ class Run:
         there = np.flatnonzero(self.curve["score"] >= level)
         return float(self.curve[axis][there[0]]) if len(there) else math.inf
 
-    def films(self) -> list[Path]:
-        """Return the films in the run folder, the newest first."""
-        found = [p for p in self.folder.glob("videos/*") if p.suffix in _FILMS]
-        return sorted(found, reverse=True)
+    def film(self) -> Path | None:
+        """Return the newest film in the run folder; None if there is none."""
+        found = (path for path in self.folder.glob("videos/*") if path.suffix in FILMS)
+        return max(found, default=None)
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -145,30 +154,32 @@ def read_run(folder: Path) -> Run:
         except (OSError, ValueError) as error:
             raise ConfigurationError(f"{path} cannot be read: {error}") from None
         summary = summary if isinstance(summary, dict) else {}
-    choices, env = config.get("choices") or {}, config.get("env") or {}
+    choices, env, agent = (config.get(name) or {} for name in _SECTIONS)
     chosen = choices.get("env") or str(env.get("_target_", "")).rpartition(".")[2]
-    agent = choices.get("agent") or (config.get("agent") or {}).get("_target_")
+    named = choices.get("agent") or agent.get("_target_") or summary.get("agent", "?")
     run = Run(
         folder=folder,
-        settings=dict(_flat(config)),
-        env=full_name(chosen, env.get("name")) if chosen else str(summary.get("env", "?")),
-        agent=str(agent or summary.get("agent", "?")).rpartition(".")[2],
+        settings={name: _as_text(value) for name, value in flat(config).items()},
+        env=full_name(str(chosen), env.get("name")) if chosen else str(summary.get("env", "?")),
+        agent=str(named).rpartition(".")[2],
         metrics=metrics,
         summary=summary,
     )
     if not len(run.curve["score"]):
         raise ConfigurationError(f"{folder}: the run has no evaluation yet")
+    is_rate = run.measure == "success"
+    closing = ("success", "success_low", "success_high") if is_rate else ("mean_return",)
     try:
-        is_known = math.isfinite(run.score)
-    except (KeyError, TypeError, ValueError):
+        is_known = all(math.isfinite(summary[name]) for name in ("episodes", *closing))
+    except (KeyError, TypeError):
         is_known = False
-    if not is_known:
+    if run.ended and not is_known:
         raise ConfigurationError(f"{path} has no finite score of the closing evaluation")
     return run
 
 
 def _run_folders(path: Path) -> Iterator[Path]:
-    """Yield the run folders at and below a path; a run holds no others, and trials are no runs."""
+    """Yield the run folders at and below a path; those in a run, and trials, do not count."""
     for folder, below, files in os.walk(path):
         below[:] = [name for name in below if not name.startswith(".")]
         if "config.yaml" in files:
@@ -184,7 +195,9 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, ValueError, yaml.YAMLError):
         config = None
-    if not isinstance(config, dict):
+    if not isinstance(config, dict) or not all(
+        isinstance(config.get(name) or {}, dict) for name in _SECTIONS
+    ):
         raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
     return config
 
@@ -209,10 +222,6 @@ def _read_metrics(path: Path) -> dict[str, Scores]:
     return dict(zip(columns, table.T, strict=True))
 
 
-def _flat(value: Any, name: str = "") -> Iterable[tuple[str, str]]:
-    """Yield nested settings by dotted name; a list is one value."""
-    if isinstance(value, dict) and value:
-        for key, each in value.items():
-            yield from _flat(each, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, "null" if value is None else " ".join(str(value).split())
+def _as_text(value: Any) -> str:
+    """Return the value of a setting as one line."""
+    return "null" if value is None else " ".join(str(value).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torchrl_gpu.arguments import CheckedFields, annotations_of, constructor_of, parameters_of
@@ -42,6 +42,15 @@ def full_name(choice: str, name: Any) -> str:
     names = str(name or "").rpartition(":")[2].split("/")
     safe = [re.sub(r"[^\w.-]+", "_", each) for each in names if each.strip(".")]
     return "/".join([choice, *safe])
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of nested mappings by dotted name; an empty mapping is a leaf."""
+    leaves: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{prefix}{name}"
+        leaves |= flat(value, f"{path}.") if value and isinstance(value, dict) else {path: value}
+    return leaves
 
 
 def take_automatic(sections: dict[str, Any]) -> set[str]:

@@ -107,14 +107,14 @@ def main(parent: int | None) -> None:
     ignore_stop_signals()
     end_with(parent)
     torch.set_num_threads(1)
-    told = os.fdopen(os.dup(1), "w", buffering=1)
+    terminal = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # simulators print
     try:
         settings, run = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_input, daemon=True).start()
-        show(settings, run, NEWEST, partial(print, file=told), _give_way)
+        show(settings, run, NEWEST, partial(print, file=terminal), _give_way)
     except Exception as error:
-        print(f"viewer: {one_line(error) or type(error).__name__}", file=told)
+        print(f"viewer: {one_line(error) or type(error).__name__}", file=terminal)
 
 
 def _give_way() -> None:

@@ -107,7 +107,9 @@ class ProgressDisplay:
             self._shown = now
             long_rate = self._rate(now, _ESTIMATE_SECONDS)
             left = f"{human_time((self._total - frames) / long_rate)} left" if long_rate > 0 else ""
-            self._show(self._rate(now, _RATE_SECONDS), left)
+            # Of units that take longer than a second, too few end in the shorter time.
+            rate = self._rate(now, _RATE_SECONDS) if long_rate >= 1 else long_rate
+            self._show(rate, left)
 
     def message(self, text: str) -> None:
         """Print a line of text, above the bar if there is one."""
@@ -141,7 +143,12 @@ class ProgressDisplay:
 
     def _show(self, rate: float, remaining: str) -> None:
         done = f"{self._unit} {self._frames:,}/{self._total:,}"
-        facts = [done, f"{rate:,.0f} {self._unit}/s", *self._facts.values(), remaining]
+        speed = f"{rate:,.0f} {self._unit}/s"
+        if self._frames == self._initial:
+            speed = ""  # not known yet
+        elif 0 < rate < 1:
+            speed = f"{human_time(1 / rate)} per {self._unit.removesuffix('s')}"
+        facts = [done, speed, *self._facts.values(), remaining]
         text = "   ".join(fact for fact in facts if fact)
         if self._bar is None:
             self._print(f"  {text}")

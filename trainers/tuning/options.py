@@ -14,7 +14,7 @@ class Tuning(CheckedFields):
     """Search of hyperparameters, `mode=tune`.
 
     Args:
-        objective: what to search for: the fewest `seconds` of training, without its evaluations, or
+        objective: goal of the search: the fewest `seconds` of training, without its evaluations, or
             the fewest `frames` to `success`; or the highest `score` within `trial_seconds` and
             `trainer.total_frames`.
         success: success rate to reach, 0 to 1, or mean return where the environment reports no
@@ -24,8 +24,8 @@ class Tuning(CheckedFields):
         trial_seconds: maximum seconds of training of each trial; None for `seconds` / `trials`, or
             those of the study that goes on.
         names: settings to search, as in [agent.learning_rate,env.num_envs]; None for all that
-            declare what to try and were not typed.
-        space: what to try of further settings, or other values, as in
+            declare values to try and were not typed.
+        space: values to try of further settings, or other values, as in
             {agent.gamma:[0.9,0.99],agent.critic:[mean,categorical]}: two numbers are lowest and
             highest, others are choices, null leaves a setting as it is; None for no others.
         repeats: share of the trials, or of the seconds of this call if those end first, that runs

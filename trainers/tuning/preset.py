@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -14,22 +14,40 @@ from trainers.command_line.settings import Settings
 from trainers.components.choices import SAVED_GROUPS, choices_of
 from trainers.components.component import Component
 from trainers.components.sections import TARGET
+from trainers.tuning.study import Candidate, Study
+from trainers.tuning.trainings import training_settings
 
 # Name of the preset, and the folder of the study that has it.
-NAME, FOLDER = "tuned", "presets"
+_NAME, _FOLDER = "tuned", "presets"
 
 
-def write_preset(study: Path, settings: Settings, comment: str) -> list[str]:
-    """Write the settings that differ from the defaults as a preset.
+def write_preset(study: Study, settings: Settings, best: Candidate) -> list[str]:
+    """Write the best settings, where they differ from the defaults, as a preset.
 
-    Args:
-        study: folder of the study.
-        settings: settings of a training.
-        comment: line of text about the preset.
+    It ends at the success. Fewer frames would change schedules that refer to their number.
 
     Returns:
-        The arguments of the program that train with it.
+        The arguments of the program that train with them.
     """
+    changed = dict(best.settings)
+    if study.goal.objective != "score":
+        frames = round(fmean(trial.user_attrs["frames"] for trial in best.trials))
+        of_run = {
+            "trainer.evaluation_interval": max(1, frames // 4),
+            "trainer.stop_at_score": study.goal.success,
+        }
+        changed |= {name: value for name, value in of_run.items() if name not in settings.typed}
+    numbers = ", ".join(str(trial.number) for trial in best.trials)
+    comment = f"Found by mode=tune, trials {numbers}: {study.goal.text(best.value)}"
+    folder = study.folder / _FOLDER
+    preset = _preset_of(training_settings(settings, changed))
+    text = f"# @package _global_\n# {comment}\n{OmegaConf.to_yaml(OmegaConf.create(preset))}"
+    write_text(folder / "experiment" / f"{_NAME}.yaml", text)
+    return [f"experiment={_NAME}", f"hydra.searchpath=[file://{folder}]"]
+
+
+def _preset_of(settings: Settings) -> dict[str, Any]:
+    """Return the settings of a training that differ from the defaults, as plain values."""
     choices = settings.config["choices"]
     defaults: list[Any] = []
     tree: dict[str, Any] = {
@@ -46,12 +64,7 @@ def write_preset(study: Path, settings: Settings, comment: str) -> list[str]:
             section = {TARGET: component.path, **section}
         if section:
             tree[group] = section
-    whole = OmegaConf.to_yaml(OmegaConf.create({"defaults": [*defaults, "_self_"], **tree}))
-    folder = study / FOLDER
-    path = folder / "experiment" / f"{NAME}.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, f"# @package _global_\n# {comment}\n{whole}")
-    return [f"experiment={NAME}", f"hydra.searchpath=[file://{folder}]"]
+    return {"defaults": [*defaults, "_self_"], **tree}
 
 
 def _differing(component: Component) -> dict[str, Any]:
@@ -66,7 +79,7 @@ def _differing(component: Component) -> dict[str, Any]:
                 part = {TARGET: value.path, **part}
             if part:
                 section[name] = part
-        elif value != default and _list_of(value) != _list_of(default):
+        elif _list_of(value) != _list_of(default):
             section[name] = _list_of(value)
     return section
 

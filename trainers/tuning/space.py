@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torchrl_gpu.arguments import Search, check_value, constructor_of, searches_of, suggest
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Settings
 from trainers.components.choices import SAVED_GROUPS
 from trainers.components.component import Component
+from trainers.components.sections import flat
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -70,15 +71,6 @@ def typed_of(settings: Mapping[str, Any]) -> list[str]:
     return [f"{name}={as_text(value)}" for name, value in settings.items()]
 
 
-def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted name; an empty mapping is a leaf."""
-    leaves: dict[str, Any] = {}
-    for name, value in tree.items():
-        path = f"{prefix}{name}"
-        leaves |= flat(value, f"{path}.") if value and isinstance(value, dict) else {path: value}
-    return leaves
-
-
 def space_of(
     settings: Settings, names: Sequence[str] | None, space: Mapping[str, Any]
 ) -> list[Dimension]:
@@ -90,80 +82,73 @@ def space_of(
         space: see `Tuning`.
 
     Raises:
-        ConfigurationError: a name is no setting of agent, environment or trainer, or nothing says
-            what to try of it; or there is nothing to search.
+        ConfigurationError: a name is not a setting of agent, environment or trainer, or has no
+            values to try; or there is nothing to search.
     """
     space = flat(space)  # typed as {agent.gamma:[...]}, or as tune.space.agent.gamma=[...]
-    known: dict[str, tuple[Component, Any]] = {}
-    declared: dict[str, Search] = {}
-    for group in SAVED_GROUPS:
-        _collect(group, getattr(settings, group), known, declared)
+    known = {n: k for g in SAVED_GROUPS for n, k in _settings_of(g, getattr(settings, g))}
     for setting, name in [*(("names", n) for n in names or ()), *(("space", n) for n in space)]:
         if name not in known:
             raise ConfigurationError(f"tune.{setting}: no setting {name}{suggest(name, known)}")
-    chosen = names
-    if chosen is None:
-        chosen = [*(name for name in declared if name not in settings.typed), *space]
+    declared = [n for n, each in known.items() if each.declared and n not in settings.typed]
     dimensions = []
-    for name in dict.fromkeys(chosen):
-        value = known[name][1]
+    for name in dict.fromkeys([*declared, *space] if names is None else names):
+        value, search = known[name].value, known[name].declared
+        is_number = isinstance(value, int | float)
         if name in space:
-            search = _typed_search(name, *known[name], space[name], declared.get(name))
-        elif isinstance(value, bool):
-            search = declared.get(name, Search(choices=(False, True)))
-        elif name in declared:
-            search = declared[name]
-        else:
+            search = _typed_search(name, known[name], space[name])
+            if search is None:
+                continue
+            if search.low is not None and search.high is not None and is_number:
+                value = min(max(value, search.low), search.high)
+        elif search is None and isinstance(value, bool):
+            search = Search(choices=(False, True))
+        elif search is None:
             raise ConfigurationError(f"tune.names: {name} has no values to try; add tune.space=...")
-        if search is not None and (search.choices or isinstance(value, int | float)):
-            low, high = search.low, search.high
-            if name in space and low is not None and high is not None:
-                value = min(max(value, low), high)
+        if search.choices or is_number:
             dimensions.append(Dimension(name, value, with_value(search, value)))
-        elif names is not None or (name in space and search is not None):
+        elif names is not None or name in space:
             raise ConfigurationError(
-                f"tune.space: {name}={as_text(value)} is no number to start at"
+                f"tune: {name}={as_text(value)} is not a number to begin at; type {name}=NUMBER too"
             )
     if not dimensions:
         raise ConfigurationError("tune: there is nothing to search; see tune.names and tune.space")
     return dimensions
 
 
-def _collect(
-    prefix: str,
-    component: Component,
-    known: dict[str, tuple[Component, Any]],
-    declared: dict[str, Search],
-) -> None:
-    """Add the settings of a component and of its parts, by dotted name."""
+class _Setting(NamedTuple):
+    """A setting that could be searched: its component, its value, and the search it declares."""
+
+    component: Component
+    value: Any
+    declared: Search | None
+
+
+def _settings_of(prefix: str, component: Component) -> Iterator[tuple[str, _Setting]]:
+    """Yield the settings of a component and of its parts, by dotted name."""
     searches = searches_of(component.target)
     for name, value in component.settings.items():
         if isinstance(value, Component):
-            _collect(f"{prefix}.{name}", value, known, declared)
-            continue
-        known[f"{prefix}.{name}"] = component, value
-        if name in searches:
-            declared[f"{prefix}.{name}"] = searches[name]
+            yield from _settings_of(f"{prefix}.{name}", value)
+        else:
+            yield f"{prefix}.{name}", _Setting(component, value, searches.get(name))
 
 
-def _typed_search(
-    name: str, component: Component, value: Any, typed: Any, declared: Search | None
-) -> Search | None:
+def _typed_search(name: str, setting: _Setting, typed: Any) -> Search | None:
     """Return the search that a user has typed; None to leave the setting as it is."""
     if typed is None:
         return None
     if not isinstance(typed, list) or len(typed) < 2:
         raise ConfigurationError(f"tune.space: write {name}:[low,high], or all choices in brackets")
     group, _, last = name.rpartition(".")
-    checked = [
-        check_value(constructor_of(component.target), last, each, prefix=f"tune.space: {group}.")
-        for each in typed
-    ]
-    is_range = len(typed) == 2 and all(type(each) in (int, float) for each in typed)
-    if not is_range:
+    constructor = constructor_of(setting.component.target)
+    prefix = f"tune.space: {group}."
+    checked = [check_value(constructor, last, each, prefix) for each in typed]
+    if len(typed) > 2 or not all(type(each) in (int, float) for each in typed):
         return Search(choices=tuple(checked))
     low, high = sorted(checked)
-    log = low > 0 and (declared.log if declared is not None and declared.low else high >= 10 * low)
+    declared = setting.declared
+    log = low > 0 and (declared.log if declared and declared.low else high >= 10 * low)
     return Search(low, high, log)
 
 

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
-import statistics
+import logging
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, Final
+from statistics import fmean
+from typing import Any, Final, NoReturn
 
 import optuna
 from filelock import FileLock, Timeout
 from optuna.trial import FrozenTrial, TrialState
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.settings import Settings
+from trainers.components.sections import flat
+from trainers.runs.folders import check_writable
 from trainers.tuning.options import Tuning
-from trainers.tuning.space import Dimension, as_param, as_text, flat, typed_of
+from trainers.tuning.space import as_param, as_text, space_of, typed_of
 from trainers.tuning.watch import Goal, TrialWatch
+
+logger = logging.getLogger(__name__)
 
 _LOCK: Final = ".lock"
 # Distinct settings among which the repeated ones are chosen, by the mean of their trials.
@@ -35,27 +42,19 @@ class Candidate:
     """Settings that were tried.
 
     Attributes:
+        settings: value of each searched setting, by dotted name.
         trials: their trials that have ended, at least one.
         value: mean value of these.
     """
 
+    settings: Mapping[str, Any]
     trials: Sequence[FrozenTrial]
     value: float
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Value of each searched setting, by dotted name."""
-        settings: dict[str, Any] = self.trials[0].user_attrs["settings"]
-        return settings
 
     @property
     def typed(self) -> list[str]:
         """The settings as they are typed."""
         return typed_of(self.settings)
-
-    def noted(self, name: str) -> list[Any]:
-        """Return what was noted of each trial, as of `frames`."""
-        return [trial.user_attrs[name] for trial in self.trials]
 
 
 @dataclass
@@ -66,8 +65,7 @@ class Trial:
         number: its number in the study, from 0.
         folder: its folder.
         settings: values of the searched settings, by dotted name.
-        report: see `TrialWatch`.
-        best: see `TrialWatch`.
+        watch: follows it.
         of_study: the trial of Optuna.
         lock: lock of the folder, which ends with the process.
     """
@@ -75,45 +73,44 @@ class Trial:
     number: int
     folder: Path
     settings: dict[str, Any]
-    report: Callable[[int, float], bool]
-    best: float | None
+    watch: TrialWatch
     of_study: optuna.Trial
     lock: FileLock
 
 
 class Study:
-    """A study in a folder; several processes may hold it at once.
+    """The study of a command, in its folder; several processes may hold it at once.
 
     Args:
-        folder: folder of the study, made if it is missing.
-        options: settings of the search.
-        goal: goal of the trials, without seconds where the study has them.
-        space: settings to search.
-        identity: everything that has to be equal when a study goes on, by name.
-        seed: seed of the drawn settings.
+        settings: settings of the command; a study that exists goes on.
 
     Attributes:
+        options: settings of the search.
+        space: settings to search.
+        folder: folder of the study.
         goal: goal of the trials.
 
     Raises:
-        ConfigurationError: the folder holds a study of something else, or no study.
+        ConfigurationError: there is nothing to search, a trial has no limit, or the folder cannot
+            be written to, or holds a study of something else, or no study.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        options: Tuning,
-        goal: Goal,
-        space: Sequence[Dimension],
-        identity: Mapping[str, Any],
-        seed: int,
-    ) -> None:
-        self.folder, self.options, self._space, self._seed = folder, options, space, seed
-        folder.mkdir(parents=True, exist_ok=True)
-        self._alone = FileLock(folder / _LOCK)  # lets the other processes of the study wait
-        path = folder / "study.db"
+    def __init__(self, settings: Settings) -> None:
+        self.options = options = Tuning(**settings.tune)
+        self.space = space_of(settings, options.names, options.space or {})
+        self.folder = settings.folder / "tune" / options.study
+        self._seed = settings.general.seed
+        seconds = options.trial_seconds
+        if seconds is None and options.seconds is not None:
+            seconds = options.seconds / options.trials
+        path = self.folder / "study.db"
+        if seconds is None and options.objective == "seconds" and not path.exists():
+            raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
+        check_writable(self.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._alone = FileLock(self.folder / _LOCK)  # lets the other processes of the study wait
+        goal = Goal(options.objective, options.success, seconds)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.RandomSampler(seed)
         with self._alone:
             try:
                 storage = optuna.storages.RDBStorage(
@@ -122,39 +119,69 @@ class Study:
                 self._study = optuna.create_study(
                     study_name="tune",
                     storage=storage,
-                    sampler=sampler,
                     direction=goal.direction,
                     pruner=optuna.pruners.MedianPruner(_UNPRUNED, _FIRST_MOMENTS),
                     load_if_exists=True,
                 )
             except Exception as error:
-                reason = str(error).splitlines()[0]
-                raise ConfigurationError(f"{path} is not a study: {reason}") from None
-            wanted = json.loads(json.dumps(dict(identity), default=str))
+                reason = str(error.__cause__ or error).splitlines()[0]
+                raise ConfigurationError(f"{path} cannot be opened as a study: {reason}") from None
+            identity = self._identity(settings)
             if "identity" not in self._study.user_attrs:
-                self._study.set_user_attr("identity", wanted)
-                self._study.set_user_attr("trial_seconds", goal.seconds)
-                first = {each.name: as_param(each.value) for each in space}
-                self._study.enqueue_trial(first)
-            self._check(self._study.user_attrs.get("identity"), wanted)
-            seconds = self._study.user_attrs["trial_seconds"]
-        self.goal = Goal(goal.objective, goal.typed, seconds)
+                self._study.set_user_attr("identity", identity)
+                self._study.set_user_attr("trial_seconds", seconds)
+                self._study.enqueue_trial({each.name: as_param(each.value) for each in self.space})
+            self._check(self._study.user_attrs["identity"], identity)
+            self.goal = replace(goal, seconds=self._study.user_attrs["trial_seconds"])
 
-    def begin(self, *, repeats: bool = False) -> Trial | None:
-        """Begin a trial; None if the study has all its trials.
+    def _identity(self, settings: Settings) -> Any:
+        """Return everything that has to be equal when a study goes on, as plain values."""
+        options = ("objective", "success", "trial_seconds", "episodes")
+        identity = {
+            **{name: settings.tune[name] for name in options},
+            **settings.config,
+            **({"device": settings.device.type} if self.options.objective == "seconds" else {}),
+            "tune": {each.name: str(each) for each in self.space},
+        }
+        return json.loads(json.dumps(identity, default=str))
+
+    def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        """Refuse to go on with a study of something else."""
+        if found == wanted:
+            return
+        known, new = flat(found), flat(wanted)
+        name = next(n for n in (*known, *new) if known.get(n) != new.get(n))
+        raise ConfigurationError(
+            f"tune.study={self.options.study}: {self.folder} is a study with "
+            f"{name}={as_text(known.get(name))}, not {as_text(new.get(name))}; repeat its command, "
+            "or choose another name, as in tune.study=second"
+        )
+
+    def begin(self, deadline: float) -> Trial | None:
+        """Begin a trial; None if the study has all its trials, or the time is over.
+
+        The last trials, or those in the last seconds of the call, repeat the best settings.
 
         Args:
-            repeats: whether to run one of the best settings again, as the last trials do.
+            deadline: time of `time.perf_counter` at which this call ends its trial.
+
+        Raises:
+            ConfigurationError: another process has refused the settings of the command.
         """
+        options, left = self.options, deadline - time.perf_counter()
+        if left <= 0:
+            return None
         with self._alone:
+            if problem := self._study.user_attrs.get("refused"):
+                self.refuse(problem)
             self._requeue_lost()
-            trials = [t for t in self.trials() if t.state != TrialState.WAITING]
-            counted = [trial for trial in trials if not _is_lost(trial)]
-            if len(counted) >= self.options.trials:
+            trials = [t for t in self._trials() if t.state != TrialState.WAITING]
+            count = sum(not _is_lost(trial) for trial in trials)
+            if count >= options.trials:
                 return None
-            last = len(counted) >= self.options.trials * (1.0 - self.options.repeats)
-            waits = len(self.trials()) > len(trials)
-            if not waits and (repeats or last):
+            repeats = count >= options.trials * (1.0 - options.repeats)
+            repeats |= left < options.repeats * (options.seconds or 0.0)
+            if repeats and not self._trials(TrialState.WAITING):
                 self._enqueue_repeat()
             # A seed for each trial: processes that begin at once draw different settings.
             with warnings.catch_warnings():
@@ -166,87 +193,98 @@ class Study:
                     seed=self._seed + len(trials),
                 )
                 asked = self._study.ask()
-                settings = {each.name: each.draw(asked) for each in self._space}
+                settings = {each.name: each.draw(asked) for each in self.space}
                 asked.set_user_attr("settings", settings)
             folder = self.folder / "trials" / f"{asked.number:04d}"
             folder.mkdir(parents=True, exist_ok=True)
             lock = FileLock(folder / _LOCK)
             lock.acquire(blocking=False)
-        prunes = self.options.prune and "repeat" not in asked.user_attrs
-        reached = [t.values[0] for t in trials if t.values and t.user_attrs["reached"]]
+        prunes = options.prune and "repeat" not in asked.user_attrs
+        reached = [t.value for t in trials if t.value is not None and t.user_attrs["reached"]]
         best = min(reached, default=None) if prunes and self.goal.objective != "score" else None
 
         def report(moment: int, value: float) -> bool:
             asked.report(value, moment)
             return prunes and asked.should_prune()
 
-        return Trial(asked.number, folder, settings, report, best, asked, lock)
+        watch = TrialWatch(self.goal, report, deadline, best)
+        return Trial(asked.number, folder, settings, watch, asked, lock)
 
-    def end(self, trial: Trial, watch: TrialWatch | None, error: str = "") -> FrozenTrial:
+    def end(self, trial: Trial, *, interrupted: bool = False) -> None:
         """Note how a trial has ended.
 
-        Args:
-            trial: the trial.
-            watch: what it has reached; another trial repeats one that was cut before its first
-                evaluation, or was interrupted (None).
-            error: error that ended it.
+        Another one repeats a trial that was interrupted, or cut before its first evaluation.
         """
-        state = TrialState.FAIL
-        if error:
-            trial.of_study.set_user_attr("error", error)
-        elif watch is not None and watch.value is not None:
-            for name in ("score", "seconds", "frames", "updates", "reached"):
+        watch, state = trial.watch, TrialState.FAIL
+        if watch.error:
+            trial.of_study.set_user_attr("error", watch.error)
+        elif watch.value is not None and not interrupted:
+            for name in ("score", "seconds", "frames", "reached"):
                 trial.of_study.set_user_attr(name, getattr(watch, name))
             state = TrialState.PRUNED if watch.pruned or watch.cut else TrialState.COMPLETE
-        value = watch.value if state == TrialState.COMPLETE and watch is not None else None
+        value = watch.value if state == TrialState.COMPLETE else None
         with self._alone:
             ended = self._study.tell(trial.of_study, value, state=state)
             if _is_lost(ended):
                 self._requeue(ended)
         trial.lock.release()
-        return ended
 
-    def discard(self) -> None:
-        """Delete the study, whose first trial has shown that no trial can run."""
-        rmtree(self.folder)
+    def refuse(self, problem: str) -> NoReturn:
+        """End the search in all its processes, the last of which deletes the study.
 
-    def trials(self) -> list[FrozenTrial]:
-        """Return all trials, those that wait or run included."""
-        return self._study.get_trials(deepcopy=False)
+        Args:
+            problem: why the settings of the command are refused, as those of all trials would be.
+        """
+        with self._alone:
+            if "refused" not in self._study.user_attrs:
+                self._study.set_user_attr("refused", problem)
+            if not self._runs_elsewhere():
+                # Not the lock, for which another process may wait that begins the study anew.
+                rmtree(self.folder / "trials", ignore_errors=True)
+                (self.folder / "study.db").unlink(missing_ok=True)
+        raise ConfigurationError(problem)
 
-    def ended(self) -> list[FrozenTrial]:
-        """Return the trials that have ended, without those that others repeat."""
-        return [t for t in self.trials() if t.state.is_finished() and not _is_lost(t)]
+    def wait_for_others(self) -> None:
+        """Wait until no trial runs in another process."""
+        if running := self._runs_elsewhere():
+            logger.info("waiting for other processes of the study, which run %d trials", running)
+        while self._runs_elsewhere():
+            time.sleep(1.0)
 
-    def runs_elsewhere(self) -> int:
+    def _runs_elsewhere(self) -> int:
         """Return the number of trials that run in other processes."""
         with self._alone:
             self._requeue_lost()
-            return sum(trial.state == TrialState.RUNNING for trial in self.trials())
+            return len(self._trials(TrialState.RUNNING))
 
-    def candidates(self) -> list[Candidate]:
-        """Return the settings with trials that have ended, without failures; the best first."""
-        ended: dict[str, list[FrozenTrial]] = {}
-        failed = set()
-        for trial in self.trials():
-            key = json.dumps(trial.params, sort_keys=True)
-            if trial.state == TrialState.COMPLETE:
-                ended.setdefault(key, []).append(trial)
-            elif "error" in trial.user_attrs:
-                failed.add(key)
-        found = [
-            Candidate(runs, statistics.fmean(t.values[0] for t in runs))
-            for key, runs in ended.items()
-            if key not in failed
-        ]
-        sign = -1.0 if self.goal.direction == "maximize" else 1.0
-        return sorted(found, key=lambda candidate: sign * candidate.value)
+    def _trials(self, *states: TrialState) -> list[FrozenTrial]:
+        """Return the trials in some states, or all of them."""
+        return self._study.get_trials(deepcopy=False, states=states or None)
+
+    def ended(self) -> list[FrozenTrial]:
+        """Return the trials that have ended, without those that others repeat."""
+        return [t for t in self._trials() if t.state.is_finished() and not _is_lost(t)]
 
     def best(self) -> Candidate | None:
         """Return the best settings: of those with several trials, if there are any."""
-        found = self.candidates()
+        found = self._candidates()
         several = [each for each in found if len(each.trials) > 1]
         return next(iter(several or found), None)
+
+    def _candidates(self) -> list[Candidate]:
+        """Return the settings with trials that have ended, without failures; the best first."""
+        ended: dict[frozenset[tuple[str, Any]], list[FrozenTrial]] = {}
+        for trial in self._trials(TrialState.COMPLETE):
+            ended.setdefault(frozenset(trial.params.items()), []).append(trial)
+        for trial in self._trials(TrialState.FAIL):
+            if not _is_lost(trial):
+                ended.pop(frozenset(trial.params.items()), None)
+        found = [
+            Candidate(runs[0].user_attrs["settings"], runs, fmean(run.values[0] for run in runs))
+            for runs in ended.values()
+        ]
+        is_higher_better = self.goal.direction == "maximize"
+        return sorted(found, key=lambda each: each.value, reverse=is_higher_better)
 
     def importances(self) -> dict[str, float]:
         """Return the share of each searched setting in the differences of values (PED-ANOVA)."""
@@ -261,17 +299,15 @@ class Study:
 
     def _enqueue_repeat(self) -> None:
         """Choose one of the best settings, that with the fewest trials, to run once more."""
-        found = [each for each in self.candidates() if any(each.noted("reached"))]
-        good = found[:_REPEATED]
-        if good:
-            chosen = min(good, key=lambda each: len(each.trials))
+        found = self._candidates()
+        reached = [c for c in found if any(trial.user_attrs["reached"] for trial in c.trials)]
+        if reached:
+            chosen = min(reached[:_REPEATED], key=lambda each: len(each.trials))
             self._study.enqueue_trial(chosen.trials[0].params, user_attrs={"repeat": True})
 
     def _requeue_lost(self) -> None:
-        """Repeat the trials of processes that were killed: nobody holds their locks."""
-        for trial in self.trials():
-            if trial.state != TrialState.RUNNING:
-                continue
+        """Repeat the trials of processes that were killed: their locks are free."""
+        for trial in self._trials(TrialState.RUNNING):
             lock = FileLock(self.folder / "trials" / f"{trial.number:04d}" / _LOCK)
             try:
                 lock.acquire(blocking=False)
@@ -283,20 +319,8 @@ class Study:
             lock.release()
 
     def _requeue(self, lost: FrozenTrial) -> None:
-        if len(lost.params) == len(self._space):
+        if len(lost.params) == len(self.space):
             self._study.enqueue_trial(lost.params, user_attrs=lost.user_attrs)
-
-    def _check(self, found: Any, wanted: Mapping[str, Any]) -> None:
-        """Refuse to go on with a study of something else."""
-        if found == wanted:
-            return
-        known, new = flat(found or {}), flat(wanted)
-        name = next(n for n in (*known, *new) if known.get(n) != new.get(n))
-        raise ConfigurationError(
-            f"tune.study={self.options.study}: {self.folder} is a study with "
-            f"{name}={as_text(known.get(name))}, not {as_text(new.get(name))}; repeat its command, "
-            "or choose another name, as in tune.study=second"
-        )
 
 
 def _is_lost(trial: FrozenTrial) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.training.callbacks import Callback
 from trainers.tuning.options import Objective
 
@@ -27,7 +27,7 @@ _HOPELESS = 3.0
 
 @dataclass(frozen=True)
 class Goal:
-    """What a trial is for.
+    """The goal of a trial.
 
     Attributes:
         objective: see `Tuning`.
@@ -53,23 +53,14 @@ class Goal:
         """Return whether a score is the success."""
         return self.objective != "score" and score >= self.success
 
-    def limit(self, total_frames: int) -> float:
-        """Return the value of a trial that almost reaches the success at its end."""
-        return float(total_frames) if self.objective == "frames" else self.seconds or math.inf
+    def used(self, seconds: float, frames: int, total_frames: int) -> tuple[float, bool]:
+        """Return the used share of the budget of a trial, and whether it is over.
 
-    def used(self, seconds: float, frames: int, total_frames: int) -> float:
-        """Return the used share of the budget of a trial, in the unit of the objective."""
-        of_frames, of_seconds = frames / total_frames, seconds / (self.seconds or math.inf)
-        match self.objective:
-            case "seconds":
-                return of_seconds
-            case "frames":
-                return of_frames
-        return max(of_frames, of_seconds)
-
-    def is_over(self, seconds: float, frames: int, total_frames: int) -> bool:
-        """Return whether a budget of a trial is used up, of seconds or of frames."""
-        return frames >= total_frames or seconds >= (self.seconds or math.inf)
+        The share is in the unit of the objective; the limits of seconds and frames both hold.
+        """
+        shares = {"frames": frames / total_frames, "seconds": seconds / (self.seconds or math.inf)}
+        most = max(shares.values())
+        return shares.get(self.objective, most), most >= 1.0
 
     def value(self, score: float, seconds: float, frames: int, total_frames: int) -> float:
         """Return the value of a trial that ends after an evaluation.
@@ -78,12 +69,14 @@ class Goal:
         """
         if self.objective == "score":
             return score
+        in_frames = self.objective == "frames"
         if self.reached(score):
-            return seconds if self.objective == "seconds" else float(frames)
+            return float(frames) if in_frames else seconds
+        limit = float(total_frames) if in_frames else self.seconds or math.inf
         lack = self.success - score
-        return self.limit(total_frames) * (1.0 + lack / (lack + abs(self.success) + 1.0))
+        return limit * (1.0 + lack / (lack + abs(self.success) + 1.0))
 
-    def told(self, value: float) -> str:
+    def text(self, value: float) -> str:
         """Return a value in words."""
         match self.objective:
             case "seconds":
@@ -112,7 +105,7 @@ class TrialWatch(Callback):
         cut: whether it was cut before its budget was used.
         seconds: seconds of training until the last evaluation, without the evaluations.
         frames: environment steps until the last evaluation.
-        updates: gradient steps until then.
+        error: exception that has ended the trial, as text; empty for none.
     """
 
     def __init__(
@@ -127,17 +120,35 @@ class TrialWatch(Callback):
         self.value: float | None = None
         self.score = -math.inf
         self.reached = self.pruned = self.cut = False
-        self.seconds, self.frames, self.updates = 0.0, 0, 0
+        self.seconds, self.frames = 0.0, 0
+        self.error = ""
         self._moment = 0  # the next one
+
+    @property
+    def end(self) -> str:
+        """How the trial has ended, in words."""
+        if self.error:
+            return f"failed, {self.error}"
+        if self.value is None:
+            return "cut before its first evaluation; a later one repeats it"
+        if self.reached and not self.pruned and not self.cut:
+            return self.goal.text(self.value)
+        how = "pruned" if self.pruned else "cut" if self.cut else "ended"
+        return f"{how} after {self.seconds:.1f} s and {self.frames:,} frames at {self.score:.3g}"
+
+    def fail(self, error: Exception) -> None:
+        """Note the exception that has ended the trial."""
+        self.error = f"{type(error).__name__}: {one_line(error)}"
 
     def on_step(self, trainer: TorchRLTrainer) -> None:
         """Ask for an evaluation at each moment, or cut the trial."""
+        if trainer.stop_requested:
+            return
         if time.perf_counter() > self._deadline:
             self.cut = trainer.stop_requested = True
             return
-        spent = self._seconds(trainer), trainer.frames, trainer.total_frames
-        is_due = self._moment < len(MOMENTS) and self.goal.used(*spent) >= MOMENTS[self._moment]
-        trainer.evaluation_requested = is_due or self.goal.is_over(*spent)
+        used, is_over = self.goal.used(_seconds(trainer), trainer.frames, trainer.total_frames)
+        trainer.evaluation_requested = is_over or self._is_due(used)
 
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
         """Report the value, and end the trial if it has its value or is pruned."""
@@ -151,15 +162,15 @@ class TrialWatch(Callback):
             raise ConfigurationError(
                 f"tune.success={goal.success:g}: the environment reports a success rate, 0 to 1"
             )
-        self.seconds = self._seconds(trainer)
-        self.frames, self.updates = trainer.frames, trainer.updates
+        self.seconds, self.frames = _seconds(trainer), trainer.frames
         self.score = max(self.score, evaluation.score)
         reached = goal.reached(self.score)
         self.reached = reached or goal.objective == "score"
         spent = self.seconds, self.frames, trainer.total_frames
         self.value = goal.value(self.score, *spent)
-        used, ends = goal.used(*spent), reached or goal.is_over(*spent)
-        while self._moment < len(MOMENTS) and (ends or used >= MOMENTS[self._moment]):
+        used, is_over = goal.used(*spent)
+        ends = reached or is_over
+        while self._is_due(math.inf if ends else used):
             pruned = self._report(self._moment, self.value)
             spent_on = self.seconds if goal.objective == "seconds" else self.frames
             self.pruned = (pruned or spent_on > self._patience) and not ends
@@ -167,5 +178,10 @@ class TrialWatch(Callback):
         if ends or self.pruned:
             trainer.stop_requested = True
 
-    def _seconds(self, trainer: TorchRLTrainer) -> float:
-        return time.perf_counter() - trainer.started - trainer.evaluation_seconds
+    def _is_due(self, used: float) -> bool:
+        return self._moment < len(MOMENTS) and used >= MOMENTS[self._moment]
+
+
+def _seconds(trainer: TorchRLTrainer) -> float:
+    """Return the seconds of training so far, without the evaluations."""
+    return time.perf_counter() - trainer.started - trainer.evaluation_seconds

@@ -1,6 +1,7 @@
 """`torchrl-gpu compare` and `report` on runs that the program has trained."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from PIL import Image
 from tests.helpers.browser import find_browser, open_page
 from tests.helpers.program import call, environments_built_once
 from trainers.comparing.command import write_page
+from trainers.comparing.drawing import Curve, draw_curves
 from trainers.comparing.groups import (
     Group,
     differences,
@@ -212,13 +215,16 @@ def test_metrics_with_odd_numbers_are_shown(case: str, runs: Path) -> None:
         assert not re.search(r"[ ,>]nan[ ,<]", text.lower())
 
 
-@pytest.mark.parametrize("score", ["NaN", "null", '"high"'])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("mean_return", math.nan), ("mean_return", None), ("mean_return", "high"), ("episodes", None)],
+)
 def test_a_run_without_a_finite_score_is_left_out(
-    score: str, runs: Path, caplog: pytest.LogCaptureFixture
+    name: str, value: Any, runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = folders(runs)[0]
-    known = json.loads((folder / "summary.json").read_text())["mean_return"]
-    edit(folder / "summary.json", (f'"mean_return": {known}', f'"mean_return": {score}'))
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, name: value}))
     assert len(read_runs([runs])) == 2
     assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
 
@@ -296,6 +302,13 @@ def test_a_large_film_is_linked(runs: Path) -> None:
     assert linked.resolve() == film.resolve()
 
 
+def test_dots_are_not_thinned_as_lines_are() -> None:
+    x = np.arange(1000.0)
+    picture = draw_curves([Curve("trials", x, x, dots=True), Curve("best", x, x)], "y", "x")
+    assert picture.count("<circle") == 1000
+    assert picture.count("L") == 199
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="paths are Unicode")
 def test_a_path_that_is_not_utf_8_is_shown_and_linked(runs: Path) -> None:
     film = folders(runs)[0] / "videos" / "demo.mp4"
@@ -361,11 +374,16 @@ REFUSED = {
     "exists": (["runs", "output=kept.html"], "output=kept.html: this file exists; delete it"),
     "suffix": (["runs", "output=page.pdf"], "output=page.pdf: name a .html file"),
     "range": (["runs", "success=2"], "success=2: "),
+    "not finite": (["runs", "mean_return=nan"], "mean_return=nan: input should be a finite number"),
     "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
     "no metrics": (["bare"], "bare: the run has no metrics.csv yet, or no csv among trainer."),
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
     "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),
+    "of another program": (
+        ["foreign"],
+        "config.yaml cannot be read: it does not hold the settings",
+    ),
 }
 
 
@@ -383,6 +401,8 @@ def test_bad_input_is_refused_in_one_line(
             Path(name, "metrics.csv").write_text(metrics)
     Path("broken").mkdir()
     Path("broken/config.yaml").write_text("- a\n")
+    Path("foreign").mkdir()
+    Path("foreign/config.yaml").write_text("env: fanuc\nagent: [sac]\n")
     before = sorted(Path.cwd().glob("*.html"))
     arguments, message = REFUSED[case]
     assert call(monkeypatch, Path.cwd(), "compare", *(a.format(run=run) for a in arguments)) == 2

@@ -99,12 +99,24 @@ def test_unit_can_be_chosen() -> None:
     assert file.getvalue() == "  episodes 120/500   12 episodes/s   32 s left\n"
 
 
-def test_no_time_left_is_shown_before_the_first_frame() -> None:
+def test_units_that_take_longer_than_a_second_have_seconds_in_place_of_a_rate() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(40, file=file, unit="trials", clock=clock)
+    for trial, seconds in enumerate((30, 60, 84)):
+        display.update(trial, stage=f"trial {trial}")
+        clock.now += seconds
+        display.update(trial + 1, stage="")
+    assert file.getvalue().splitlines()[-1] == "  trials 3/40   58 s per trial   35 min 46 s left"
+    display.close()
+    assert file.getvalue().splitlines()[-1] == "  trials 3/40   58 s per trial   in 2 min 54 s"
+
+
+def test_neither_rate_nor_time_left_is_shown_before_the_first_frame() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
     clock.now += 10
     display.update(0)
-    assert file.getvalue() == "  frames 0/1,000   0 frames/s\n"
+    assert file.getvalue() == "  frames 0/1,000\n"
 
 
 def test_messages_have_their_own_lines() -> None:

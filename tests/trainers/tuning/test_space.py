@@ -1,4 +1,4 @@
-"""What a search tries: declared beside each setting, narrowed and extended by the user."""
+"""The space of a search: declared beside each setting, narrowed and extended by the user."""
 
 import optuna
 import pytest
@@ -6,8 +6,9 @@ import pytest
 from torchrl_gpu.arguments import Search
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
+from trainers.components.sections import flat
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, as_param, flat, space_of, typed_of, with_value
+from trainers.tuning.space import Dimension, as_param, space_of, typed_of, with_value
 
 AGENTS = sorted(learning_agents())
 

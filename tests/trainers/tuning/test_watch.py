@@ -2,6 +2,9 @@
 
 import itertools
 import math
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -36,6 +39,16 @@ def test_a_success_rate_above_one_is_refused() -> None:
     evaluation = Evaluation(10, 1.0, 5.0, 1.0, 0.7, 1.0)
     with pytest.raises(ConfigurationError, match=r"tune.success=95: .* success rate, 0 to 1"):
         watch.on_evaluation(None, evaluation)  # type: ignore[arg-type]
+
+
+def test_a_trial_with_its_result_is_not_cut() -> None:
+    trainer: Any = SimpleNamespace(stop_requested=False, frames=10, total_frames=100)
+    trainer.started, trainer.evaluation_seconds = time.perf_counter(), 0.0
+    watch = TrialWatch(Goal("frames", 5.0, 60.0), deadline=time.perf_counter())
+    watch.on_evaluation(trainer, Evaluation(10, 5.0, 5.0))
+    watch.on_step(trainer)
+    assert trainer.stop_requested
+    assert (watch.cut, watch.end) == (False, "10 frames to 5")
 
 
 def test_moments_are_a_quarter_apart() -> None:

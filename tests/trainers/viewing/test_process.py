@@ -25,7 +25,7 @@ def test_a_viewer_that_fails_says_why_and_the_training_goes_on(
         while "the viewer has ended; the training goes on" not in caplog.text:
             assert time.monotonic() < end, caplog.text
             time.sleep(0.05)
-    told = [record.message for record in caplog.records]
-    assert told[0].startswith("watch it at http://localhost:")
-    assert told[1].startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
-    assert len(told) == 3
+    lines = [record.message for record in caplog.records]
+    assert lines[0].startswith("watch it at http://localhost:")
+    assert lines[1].startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
+    assert len(lines) == 3

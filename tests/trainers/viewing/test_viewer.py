@@ -239,11 +239,11 @@ def test_the_demo_shows_a_policy_that_belongs_to_no_run(
 ) -> None:
     page = WatchedPage(rounds=5)
     monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
-    told: list[str] = []
+    lines: list[str] = []
     settings = settings_of(*arguments, "mode=demo", "viewer=web", "viewer_port=0", "device=cpu")
     with pytest.raises(EndedError):
-        show(settings, None, name, told.append, lambda: told.append("begins"))
-    assert told == [f"watch it at {page.address}", "begins"]
+        show(settings, None, name, lines.append, lambda: lines.append("begins"))
+    assert lines == [f"watch it at {page.address}", "begins"]
     assert f"**{name}**" in page.texts[-1]
     assert len(page.pictures) >= 1
     assert all(len(np.unique(picture)) > 1 for picture in page.pictures)
