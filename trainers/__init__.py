@@ -6,8 +6,8 @@ from torchrl_gpu.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from trainers.evaluation.evaluation import Evaluation as Evaluation
-    from trainers.evaluation.evaluation import Evaluator as Evaluator
     from trainers.evaluation.evaluation import evaluate as evaluate
+    from trainers.evaluation.evaluator import Evaluator as Evaluator
     from trainers.evaluation.film import film as film
     from trainers.evaluation.record import record as record
     from trainers.runs.policy_files import TrainedPolicy as TrainedPolicy

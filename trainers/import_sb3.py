@@ -11,8 +11,9 @@ from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.commands import asks_for_help
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
-from trainers.command_line.settings import Settings, check
+from trainers.command_line.settings import Settings
 from trainers.components.choices import check_choices
 from trainers.components.pairing import pair
 from trainers.runs.stable_baselines import Model, read_model

@@ -28,6 +28,9 @@ class FiniteWatch:
 
     Attributes:
         rows: number R of rows.
+        failed: whether an observation or the reward of each row was NaN or infinite in the newest
+            step, bool `[R]`.
+        failed_before: the same for the step before.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class FiniteWatch:
         # In the order in which a step computes them: the first one that is not finite is the cause.
         self._keys: list[NestedKey] = ["action", *after, ("next", "reward")]
         self.rows = rows
+        self.failed = self.failed_before = torch.zeros(rows, dtype=torch.bool, device=device)
         self._observed = observation_keys
         self._latest: TensorDictBase | None = None
         shape = (len(self._keys), rows)
@@ -45,15 +49,12 @@ class FiniteWatch:
         self._finite_steps = torch.zeros(shape, dtype=torch.int64, device=device)
         self._steps = 0
 
-    def update(self, transition: TensorDictBase, counted: Tensor | None = None) -> Tensor:
+    def update(self, transition: TensorDictBase, counted: Tensor | None = None) -> None:
         """Watch one step.
 
         Args:
             transition: step `[R]` in TorchRL's layout.
             counted: rows to watch, bool `[R]`; None for all.
-
-        Returns:
-            Whether an observation or the reward of the row is NaN or infinite, bool `[R]`.
         """
         # A sum is finite only if all its numbers are, and computed faster than a test of each.
         for key, total in zip(self._keys, self._sums, strict=True):
@@ -67,7 +68,7 @@ class FiniteWatch:
         self._finite_steps += self._is_finite
         self._steps += 1
         self._latest = transition
-        return ~is_finite[1:].all(0)
+        self.failed_before, self.failed = self.failed, ~is_finite[1:].all(0)
 
     def forgive(self, rows: Tensor) -> None:
         """Forget the observations and rewards of some rows, bool `[R]`; actions stay noted."""

@@ -18,8 +18,8 @@ from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import atomic_file, new_file
 from torchrl_gpu.commands import asks_for_help
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
-from trainers.command_line.settings import check
 from trainers.components.choices import check_choices
 
 USAGE = """\

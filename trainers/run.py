@@ -66,7 +66,7 @@ def settings_of(*arguments: str) -> Settings:
         from trainers.command_line.early import check_early
 
         check_early(composed.config)
-    from trainers.command_line.settings import check
+    from trainers.command_line.checking import check
 
     return check(typed, composed)
 

@@ -183,7 +183,7 @@ def test_an_evaluated_run_that_trains_may_replace_its_best_checkpoint(
             (best.parent / "best.json").unlink()
         return load_checkpoint(path)
 
-    monkeypatch.setattr("trainers.command_line.settings.load_checkpoint", load)
+    monkeypatch.setattr("trainers.command_line.origin.load_checkpoint", load)
     settings = settings_of("mode=eval", f"checkpoint={folder}", "device=cpu")
     assert settings.checkpoint == other
     with pytest.raises(ConfigurationError, match="not found"):
@@ -379,7 +379,7 @@ def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
             raise RuntimeError("driver")
         return torch.device(name)
 
-    monkeypatch.setattr("trainers.command_line.settings.resolve_device", resolve_device)
+    monkeypatch.setattr("trainers.command_line.checking.resolve_device", resolve_device)
     arguments = [text for text in QUICK if text != "device=cpu"]
     assert call(monkeypatch, tmp_path, *arguments, "device=cuda,cpu", "-m") == 1
     output, errors = capfd.readouterr()
@@ -429,7 +429,7 @@ def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_progr
 def test_an_exception_of_the_program_is_shown_with_all_frames(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("trainers.command_line.settings.resolve_device", None)
+    monkeypatch.setattr("trainers.command_line.checking.resolve_device", None)
     assert call(monkeypatch, tmp_path, *QUICK) == 1
     shown = capfd.readouterr().err
     assert shown.startswith("Traceback")

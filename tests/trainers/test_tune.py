@@ -20,7 +20,8 @@ from tests.helpers.files import one_line
 from tests.helpers.program import call
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
-from trainers.evaluation.evaluation import Evaluation, Evaluator
+from trainers.evaluation.evaluation import Evaluation
+from trainers.evaluation.evaluator import Evaluator
 from trainers.modes.outcome import RunOutcome
 from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
@@ -221,7 +222,7 @@ def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> No
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.command_line.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("trainers.command_line.checking.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
         settings_of(*COMMAND)
 

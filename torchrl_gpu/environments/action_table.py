@@ -10,8 +10,9 @@ from torchrl.data import Categorical
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.environment import Environment, EnvironmentView
+from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.environments.view import EnvironmentView
 
 
 def single_moves(dimensions: int, values: Sequence[float]) -> tuple[tuple[float, ...], ...]:

@@ -22,13 +22,13 @@ from torchrl_gpu.environments.bookkeeping import (
 from torchrl_gpu.environments.environment import (
     DONE_NAMES,
     Environment,
-    EnvironmentView,
     EpisodesLostError,
     base_of,
     group_of,
 )
 from torchrl_gpu.environments.open_episodes import OpenEpisodes
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
+from torchrl_gpu.environments.view import EnvironmentView
 from torchrl_gpu.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,8 @@ from torchrl.envs import (
     TransformedEnv,
 )
 
-from torchrl_gpu.environments.environment import EnvironmentView, base_of
+from torchrl_gpu.environments.environment import base_of
+from torchrl_gpu.environments.view import EnvironmentView
 
 Path = tuple[str, ...]
 

@@ -79,6 +79,11 @@ class Environment(EnvBase):
         return int(self.batch_size[0])
 
     @property
+    def class_name(self) -> str:
+        """Name of the class; a view has that of the environment beneath, see `name_of`."""
+        return type(self).__name__
+
+    @property
     def discrete_actions(self) -> Tensor:
         """Table of discrete actions `[A, action_dim]`, as the environment takes actions.
 
@@ -318,102 +323,6 @@ class Environment(EnvBase):
         return self._known_names
 
 
-class EnvironmentView(Environment):
-    """Base of wrappers, which have the capabilities of the wrapped environment.
-
-    Args:
-        env: environment to wrap.
-        batch_size: batch size of the view.
-        device: device of the view.
-    """
-
-    def __init__(self, env: EnvBase, batch_size: tuple[int, ...], device: Any) -> None:
-        super().__init__(device=device, batch_size=batch_size)
-        self.env = env
-        base = base_of(env)
-        self._declared = base if isinstance(base, Environment) else None
-        if self._declared is not None:
-            self.capabilities = self._declared.capabilities
-            self.stall_seconds = self._declared.stall_seconds
-            self.counters = self._declared.counters
-
-    def render(self, index: Any = 0) -> Tensor:
-        """Render the wrapped environment."""
-        return super().render(index) if self._declared is None else self._declared.render(index)
-
-    def caption(self, index: int) -> str:
-        """Return the caption of the wrapped environment."""
-        return "" if self._declared is None else self._declared.caption(index)
-
-    def reward_terms(self, index: int) -> Mapping[str, float]:
-        """Return the terms of the reward of the wrapped environment."""
-        return {} if self._declared is None else self._declared.reward_terms(index)
-
-    def measurements(self, index: int) -> dict[str, float]:
-        """Return the measurements of the wrapped environment."""
-        return {} if self._declared is None else self._declared.measurements(index)
-
-    def page(self, policy: str, about: str) -> str:
-        """Return the page of the wrapped environment."""
-        if self._declared is None:
-            return super().page(policy, about)
-        return self._declared.page(policy, about)
-
-    def metrics(self) -> Mapping[str, float | Tensor]:
-        """Return the metrics of the wrapped environment."""
-        return {} if self._declared is None else self._declared.metrics()
-
-    def join(self, processes: Processes) -> None:
-        """Let the wrapped environment join the processes."""
-        super().join(processes)
-        if self._declared is not None:
-            self._declared.join(processes)
-
-    def progress(self) -> Mapping[str, Any]:
-        """Return the state of a run in the wrapped environment."""
-        return {} if self._declared is None else self._declared.progress()
-
-    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the state of a run in the wrapped environment."""
-        if self._declared is not None:
-            self._declared.load_progress(state_dict)
-
-    def set_mode(self, mode: Mode) -> None:
-        """Switch the mode of the wrapped environment."""
-        if self._declared is None:
-            super().set_mode(mode)
-        else:
-            self._declared.set_mode(mode)
-
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        """Seed each environment of the wrapped environment."""
-        if self._declared is None:
-            super().set_seeds(seeds)
-        else:
-            self._declared.set_seeds(seeds)
-
-    def set_idle(self, mask: Tensor) -> None:
-        """Leave out environments of the wrapped environment."""
-        if self._declared is not None:
-            self._declared.set_idle(mask)
-
-    def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return the state of the wrapped environment."""
-        return dict(self.env.state_dict())
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
-        """Restore the wrapped environment from `state_dict()`."""
-        self.env.load_state_dict(state_dict)
-
-    def close(self, *, raise_if_closed: bool = True) -> None:
-        """Close the wrapped environment; repeated calls have no effect."""
-        self.env.close(raise_if_closed=False)
-        self.is_closed = True
-
-    def _set_seed(self, seed: int | None) -> None:
-        self.env.set_seed(seed)
-
-
 def base_of(env: EnvBase) -> EnvBase:
     """Return the environment beneath all TorchRL transforms."""
     while isinstance(env, TransformedEnv):
@@ -423,9 +332,8 @@ def base_of(env: EnvBase) -> EnvBase:
 
 def name_of(env: EnvBase) -> str:
     """Return the class name of the environment beneath all transforms and views."""
-    while isinstance(env, (TransformedEnv, EnvironmentView)):
-        env = env.base_env if isinstance(env, TransformedEnv) else env.env
-    return type(env).__name__
+    base = base_of(env)
+    return base.class_name if isinstance(base, Environment) else type(base).__name__
 
 
 def group_of(env: EnvBase) -> str | None:

@@ -19,7 +19,7 @@ from trainers.components.sections import PROVIDED, SECTIONS, TARGET, parts_of, t
 def check_early(config: DictConfig) -> None:
     """Refuse settings that do not fit the classes of this library, by the outlines of the classes.
 
-    A class of the user is left to `settings.check`, and so are all classes where a checkpoint
+    A class of the user is left to `checking.check`, and so are all classes where a checkpoint
     names them.
 
     Args:
@@ -37,7 +37,7 @@ def check_early(config: DictConfig) -> None:
     for name, path in SECTIONS.items():
         _check(name, path, plain.get(name, {}))
     take_automatic(plain)
-    for group in ("trainer", "agent", "env", "collectors"):  # in the order of `settings.check`
+    for group in ("trainer", "agent", "env", "collectors"):  # in the order of `checking.check`
         section = plain[group]
         if isinstance(section, Mapping) and TARGET in section:
             _check(group, section[TARGET], section)

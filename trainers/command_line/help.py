@@ -71,10 +71,10 @@ def help_text(arguments: Sequence[str]) -> str:
     preset, origin = choices["experiment"], "preset"
     source = f"experiment={preset}" if preset else ""
     if config.get("checkpoint") is not None:
-        from trainers.command_line.settings import of_checkpoint  # imports torch
+        from trainers.command_line.origin import origin_of  # imports torch
 
-        config, file, _ = of_checkpoint(typed, composed)
-        source, origin = f"checkpoint={file}", "checkpoint"
+        (config, _), run = origin_of(typed, composed)
+        source, origin = f"checkpoint={run.checkpoint}", "checkpoint"
     values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     presets: dict[str, list[str]] = {}
     for experiment in choices_of("experiment"):

@@ -12,7 +12,7 @@ TARGET = "_target_"
 
 # Classes and functions that are the schemas of sections without `_target_`, by dotted path.
 SECTIONS = {
-    "evaluation": "trainers.evaluation.evaluation.Evaluator",
+    "evaluation": "trainers.evaluation.evaluator.Evaluator",
     "demo": "trainers.evaluation.film.film",
     "record": "trainers.evaluation.record.record",
     "tune": "trainers.tuning.options.Tuning",

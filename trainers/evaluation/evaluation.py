@@ -1,8 +1,7 @@
-"""Policy evaluation: parallel episodes, their means, and the environments that they play in."""
+"""Policy evaluation: parallel episodes and their means."""
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,13 +15,12 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
+from torchrl_gpu.acting.collector import BatchCollector, Simulating
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.bookkeeping import frozen_statistics
-from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
@@ -34,7 +32,6 @@ from trainers.nonfinite import FiniteWatch, NonfiniteError
 _STEPS_BETWEEN_READS = 10
 # Steps without the end of any episode: many times the usual length of an episode.
 _MAX_STEPS = 100_000
-_MAX_ENVS = 256
 
 
 class EvaluationStoppedError(Exception):
@@ -183,7 +180,8 @@ def evaluate(
     quota = torch.full((env.num_envs,), share // env.num_envs, device=device)
     quota[: share % env.num_envs] += 1
     statistics = EpisodeStatistics(env.num_envs, device, processes)
-    watch: FiniteWatch | None = None
+    rows = env.full_reward_spec[collector.robots.reward_key].shape.numel()
+    watch = FiniteWatch(policy.in_keys, rows, device)
     steps_between_reads = _STEPS_BETWEEN_READS if accelerator_of(device).reads_stall else 1
     step = done = 0
     stopped = False
@@ -195,9 +193,6 @@ def evaluate(
             reward = after[collector.robots.reward_key].reshape(env.num_envs, -1).mean(1)
             statistics.update(transition, reward, due)
             robots = collector.robots.transition(transition)
-            rows = robots.numel()
-            if watch is None:
-                watch = FiniteWatch(policy.in_keys, rows, device)
             due_robots = due.repeat_interleave(rows // env.num_envs)
             watch.update(robots, due_robots)
             if observe is not None:
@@ -243,106 +238,3 @@ def _greedy(policy: TensorDictModuleBase) -> Iterator[None]:
         yield
     finally:
         policy.train(was_training)
-
-
-class Evaluator:
-    """Evaluates policies in an environment that is built on first use.
-
-    Later evaluations reuse the environment. An evaluation that needs another batch size builds a
-    new one, so that equal arguments always play equal episodes.
-
-    Args:
-        env: environment in its evaluation mode, which the caller closes; or a function that takes
-            `num_envs` and builds one.
-        episodes: number of episodes of the evaluation after training and of mode=eval.
-        num_envs: number of environments evaluated in parallel; None for one per episode, at most
-            256, and with no more worker processes than training uses.
-        limit: upper limit of the default `num_envs`; None for no limit but 256.
-    """
-
-    @checked
-    def __init__(
-        self,
-        env: EnvBase | Callable[[int], EnvBase],
-        *,
-        episodes: Annotated[int, Field(ge=1)] = 500,
-        num_envs: Annotated[int, Field(ge=1)] | None = None,
-        limit: Annotated[int, Field(ge=1)] | None = None,
-    ) -> None:
-        self.episodes = episodes
-        self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
-        self._given = env
-        self._built: tuple[int, EnvBase] | None = None
-
-    def evaluate(
-        self,
-        policy: TensorDictModuleBase,
-        device: torch.device,
-        *,
-        episodes: int | None = None,
-        processes: Processes = ONE_PROCESS,
-        **options: Any,
-    ) -> Evaluation:
-        """Run the greedy policy for a number of episodes.
-
-        Args:
-            policy: see `trainers.evaluate`, as the following.
-            device: device of the policy.
-            episodes: number of episodes of all processes, at least 1; None for the number of the
-                constructor.
-            processes: see `trainers.evaluate`.
-            options: other arguments of `trainers.evaluate`.
-        """
-        episodes = self.episodes if episodes is None else episodes
-        env = self._env(max(1, share_of(episodes, processes)))
-        options = {"episodes": episodes, "processes": processes, **options}
-        return evaluate(env, policy, device, **options)
-
-    @property
-    def env(self) -> EnvBase:
-        """The environment for an evaluation of `episodes` episodes, built if necessary."""
-        return self._env(self.episodes)
-
-    def close(self) -> None:
-        """Close the environment if this evaluator has built it."""
-        if self._built is not None:
-            self._built[1].close(raise_if_closed=False)
-            self._built = None
-
-    def _env(self, episodes: int) -> EnvBase:
-        if isinstance(self._given, EnvBase):
-            return self._given
-        num_envs = min(episodes, self._num_envs)
-        if self._built is None or self._built[0] != num_envs:
-            self.close()
-            self._built = num_envs, self._given(num_envs)
-        return self._built[1]
-
-
-class BorrowingEvaluator(Evaluator):
-    """Evaluates policies in the training environment, and restores its state afterwards.
-
-    Args:
-        env: training environment that can switch its mode.
-        collector: steps the environment in training.
-        begin_anew: called if the environment has no saved state, and so begins new episodes.
-    """
-
-    def __init__(
-        self, env: Environment, collector: Collector, begin_anew: Callable[[], None]
-    ) -> None:
-        super().__init__(env)
-        self._collector = collector
-        self._begin_anew = begin_anew
-
-    def evaluate(self, *arguments: Any, **options: Any) -> Evaluation:
-        """Evaluate in the training environment: see `Evaluator.evaluate`."""
-        # A copy, because the environment keeps writing to the tensors of its state.
-        state = copy.deepcopy(self._collector.state_dict())
-        self.env.set_mode("eval")
-        try:
-            return super().evaluate(*arguments, **options)
-        finally:
-            self.env.set_mode("train")
-            if not self._collector.load_state_dict(state):
-                self._begin_anew()

@@ -22,7 +22,7 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.collecting.collectors import Collectors
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of, pair
-from trainers.evaluation.evaluation import Evaluator
+from trainers.evaluation.evaluator import Evaluator
 from trainers.exporting.session import ExportedPolicy, open_session
 from trainers.runs.folders import check_writable, results_folder
 from trainers.runs.policy_files import build_agent, restore_policy
@@ -35,7 +35,7 @@ def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Envi
     collectors: Collectors = settings.collectors.build()
     seed = stream_seed(settings.general.seed, "training", rank=processes.rank)
     if collectors.remote_cores is not None:
-        settings = replace(settings, device=torch.device("cpu"), execution=EAGER, state=None)
+        settings = replace(settings, devices=[torch.device("cpu")], execution=EAGER, state=None)
     build = partial(_build_env_of_collector, settings)
     return collectors.environment(build, settings.env.settings.get("num_envs"), seed, processes)
 

@@ -24,7 +24,8 @@ from torchrl_gpu.errors import ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.tables import human_time
 from trainers.command_line.settings import Settings
-from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
+from trainers.evaluation.evaluation import Evaluation, evaluations_of
+from trainers.evaluation.evaluator import Evaluator
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
@@ -88,25 +89,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     ):
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
-        with stops(trainer) as signals:
-            if processes.is_writer:
-                write_text(folder / "config.yaml", settings.of_run())
-                discard(folder / "summary.json")  # of the run as it ended before
-            try:
-                trainer.train()
-            except NonfiniteError:  # would happen again
-                raise
-            except Exception:
-                if processes.count == 1 and trainer.checkpoints.latest() is not None:
-                    resume = command_of(settings, f"checkpoint={folder}")
-                    logger.warning("to resume from the newest checkpoint:\n  %s", resume)
-                raise
-        if processes.any(trainer.stop_requested):  # perhaps of another one alone
-            raise Interruption(
-                next(iter(signals), signal.SIGINT),
-                f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
-                f"  {command_of(settings, f'checkpoint={folder}')}",
-            )
+        _train_to_the_end(trainer, settings)
         # Others may lack an evaluation that was made before they joined the run.
         best = processes.agree(trainer.checkpoints.best()) or trainer.save()
     # The others wait as long as the evaluation takes.
@@ -129,29 +112,65 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
     write_summary(trainer, result, **names, seconds=seconds, ended=True)
-    lines = [f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."]
-    lines += [f"  result       {result}", f"  checkpoint   {best}"]
-    if env.capabilities.can_render:
-        lines.append(f"  watch it     {command_of(settings, 'mode=demo', f'checkpoint={folder}')}")
-    if "tensorboard" in settings.trainer.settings["loggers"]:
-        lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
-    lines.append(f"  updates      {settings.execution.description}")
-    lines.append(f"  copies       {transfers_line(trainer.collector)}")
-    if trainer.tracer is not None and trainer.tracer.path is not None:
-        lines.append(f"  trace        {trainer.tracer.path}, for https://ui.perfetto.dev")
-    if trainer.profiler is not None:
-        lines += ["  time", indent(trainer.profiler.table(), "    ")]
+    heading = f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."
     outcome = RunOutcome(
         folder,
         seconds,
         result,
-        "\n".join(lines),
+        "\n".join([heading, *_report(trainer, settings, result, best)]),
         evaluations=trainer.evaluations,
         newest=trainer.checkpoints.latest(),
         best=best,
     )
     patient.agree(outcome)
     return outcome
+
+
+def _train_to_the_end(trainer: TorchRLTrainer, settings: Settings) -> None:
+    """Train, and tell how to resume if an exception or a signal ends the training.
+
+    Raises:
+        Interruption: a signal, here or in another process, has stopped the training.
+    """
+    folder, processes = trainer.folder, trainer.processes
+    with stops(trainer) as signals:
+        if processes.is_writer:
+            write_text(folder / "config.yaml", settings.of_run())
+            discard(folder / "summary.json")  # of the run as it ended before
+        try:
+            trainer.train()
+        except NonfiniteError:  # would happen again
+            raise
+        except Exception:
+            if processes.count == 1 and trainer.checkpoints.latest() is not None:
+                resume = command_of(settings, f"checkpoint={folder}")
+                logger.warning("to resume from the newest checkpoint:\n  %s", resume)
+            raise
+    if processes.any(trainer.stop_requested):  # perhaps of another one alone
+        raise Interruption(
+            next(iter(signals), signal.SIGINT),
+            f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
+            f"  {command_of(settings, f'checkpoint={folder}')}",
+        )
+
+
+def _report(
+    trainer: TorchRLTrainer, settings: Settings, result: Evaluation, best: Path
+) -> list[str]:
+    """Return the lines about a training that has ended: results, and commands to go on."""
+    folder, tracer, profiler = trainer.folder, trainer.tracer, trainer.profiler
+    lines = [f"  result       {result}", f"  checkpoint   {best}"]
+    if trainer.env.capabilities.can_render:
+        lines.append(f"  watch it     {command_of(settings, 'mode=demo', f'checkpoint={folder}')}")
+    if "tensorboard" in trainer.loggers:
+        lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+    lines.append(f"  updates      {settings.execution.description}")
+    lines.append(f"  copies       {transfers_line(trainer.collector)}")
+    if tracer is not None and tracer.path is not None:
+        lines.append(f"  trace        {tracer.path}, for https://ui.perfetto.dev")
+    if profiler is not None:
+        lines += ["  time", indent(profiler.table(), "    ")]
+    return lines
 
 
 def _ended(newest: Path, settings: Settings) -> RunOutcome | None:

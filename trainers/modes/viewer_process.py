@@ -62,8 +62,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
         return
     check_renders(env)
     # The training has the device for itself.
-    settings = replace(settings, device=_CPU, devices=[_CPU], execution=EAGER)
-    settings = replace(settings, checkpoint=None, state=None)
+    settings = replace(settings, devices=[_CPU], execution=EAGER, checkpoint=None, state=None)
     program = _PROGRAM.format(
         niceness=_NICENESS_TO_BUILD,
         path=sys.path,

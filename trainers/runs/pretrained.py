@@ -10,7 +10,7 @@ _FOLDER = Path(__file__).parents[2] / "pretrained"
 _PREFIX = "pretrained:"
 
 
-def find_policy(path: Path | str, best: bool = False) -> Path:
+def find_policy(path: Path | str, best: bool) -> Path:
     """Return the file of a policy for a user's setting `checkpoint=`.
 
     Args:

@@ -37,7 +37,7 @@ class Demonstrations:
         self,
         agent: OffPolicyAgent,
         replay: ReplayBuffer,
-        action_table: Sequence[Sequence[float]] | None = None,
+        action_table: Sequence[Sequence[float]] | None,
     ) -> None:
         assert agent.demonstrations is not None
         count = demonstrations_of_batch(agent.demonstration_share, agent.batch_size)

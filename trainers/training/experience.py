@@ -56,8 +56,8 @@ class ReplayExperience:
         frames_per_step: int,
         capacity: int,
         random_frames: int,
-        frame_stacks: Mapping[NestedKey, int] | None = None,
-        action_table: Sequence[Sequence[float]] | None = None,
+        frame_stacks: Mapping[NestedKey, int] | None,
+        action_table: Sequence[Sequence[float]] | None,
     ) -> None:
         self.agent = agent
         self.random_frames = random_frames
@@ -166,7 +166,7 @@ class RolloutExperience:
     random_frames = 0
     demonstrations: Demonstrations | None = None
 
-    def __init__(self, agent: OnPolicyAgent, execution: Execution = EAGER) -> None:
+    def __init__(self, agent: OnPolicyAgent, execution: Execution) -> None:
         self.agent = agent
         self.execution = execution
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)

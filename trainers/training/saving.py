@@ -1,10 +1,76 @@
-"""Checkpoints that are written while the training goes on."""
+"""Checkpoints of a training, which are written while it goes on."""
 
+from __future__ import annotations
+
+import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from torchrl_gpu.processes import ONE_PROCESS, Processes
+from agents.modules.training_state import networks_state, nonfinite
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart
+from torchrl_gpu.processes import Processes
+from trainers.training.finiteness import refuse_nonfinite
+from trainers.training.resuming import state_of
+
+if TYPE_CHECKING:
+    from trainers.training.trainer import TorchRLTrainer
+
+logger = logging.getLogger(__name__)
+
+
+def begin_save(trainer: TorchRLTrainer) -> None:
+    """Take a snapshot, and begin to write it once the checkpoint before is on disk.
+
+    Raises:
+        ConfigurationError: a parameter is NaN or infinite, and nothing is written.
+    """
+    with trainer.timers("save"):
+        refuse_nonfinite(trainer, nonfinite(networks_state(trainer.agent)))
+        trainer.saver.wait()
+        frames, newest = trainer.frames, trainer.saver.newest
+        evaluation = trainer.evaluations.get(frames)
+        score = None if evaluation is None else evaluation.score
+        part: ReplayPart | None = None
+        # An evaluation changes nothing in the replay.
+        if trainer.save_replay and (newest is None or newest[0] != frames):
+            part = trainer.experience.part(trainer.checkpoints.since(frames))
+        copies = trainer.saver.in_background
+        write = trainer.checkpoints.prepare(frames, state_of(trainer), part, score, copies)
+        trainer.saver.begin(write, (frames, len(trainer.evaluations)), part and part.steps)
+
+
+def save_if_changed(trainer: TorchRLTrainer) -> None:
+    """Begin to write a checkpoint unless there is one of this state."""
+    if not _is_saved(trainer):
+        begin_save(trainer)
+
+
+def save_after_error(trainer: TorchRLTrainer) -> bool:
+    """Save the state that an exception has left, and return whether it is saved.
+
+    Several processes can only save together.
+    """
+    if trainer.processes.count > 1:
+        return False
+    frames = trainer.frames
+    try:
+        save_if_changed(trainer)
+        trainer.saver.wait()
+    except Exception as error:
+        if not _is_saved(trainer):  # it is if a callback fails
+            logger.warning("an error ends the run at %d frames; not saved: %s", frames, error)
+            return False
+    if not trainer.stop_requested:
+        path = trainer.checkpoints.path(frames)
+        logger.warning("an error ends the run at %d frames; saved: %s", frames, path)
+    return True
+
+
+def _is_saved(trainer: TorchRLTrainer) -> bool:
+    """Return whether a checkpoint of this state is on disk or being written."""
+    return trainer.saver.newest == (trainer.frames, len(trainer.evaluations))
 
 
 class CheckpointSaver:
@@ -27,7 +93,7 @@ class CheckpointSaver:
         self,
         in_background: bool,
         on_written: Callable[[Path], None],
-        processes: Processes = ONE_PROCESS,
+        processes: Processes,
     ) -> None:
         self.newest: tuple[int, int] | None = None
         self.in_background = in_background
@@ -38,7 +104,7 @@ class CheckpointSaver:
         self._end: Path | Exception
 
     def begin(
-        self, write: Callable[[], Path], contains: tuple[int, int], steps: int | None = None
+        self, write: Callable[[], Path], contains: tuple[int, int], steps: int | None
     ) -> None:
         """Begin to write a checkpoint; call `wait` before its content is prepared.
 

@@ -1,9 +1,8 @@
 """The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
 
 import logging
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -13,15 +12,13 @@ import torch
 from omegaconf import OmegaConf
 from pydantic import Field
 from tensordict import TensorDictBase
-from torch import Tensor
 from torchrl.envs import EnvBase
 from torchrl.envs.utils import RandomPolicy
 
 from agents.base import Agent
-from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.acting.collector import BatchCollector, Collector, Simulating
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, ReplayPart
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
@@ -32,29 +29,26 @@ from torchrl_gpu.timers import Timers
 from trainers.collecting.collectors import RemoteEnvironment
 from trainers.components.component import record
 from trainers.components.pairing import overlap_of
-from trainers.evaluation.evaluation import (
-    BorrowingEvaluator,
-    Evaluation,
-    EvaluationStoppedError,
-    Evaluator,
-)
-from trainers.metrics import (
-    EpisodeStatistics,
-    MetricAccumulator,
-    metrics_of,
-    read,
-    reading_of,
-)
-from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite, without
+from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError
+from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
+from trainers.metrics import EpisodeStatistics, MetricAccumulator
+from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.system import SystemUsage
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
+from trainers.training.finiteness import restart_failed
 from trainers.training.progress import ProgressDisplay
-from trainers.training.resuming import resume, state_of
-from trainers.training.saving import CheckpointSaver
+from trainers.training.resuming import resume
+from trainers.training.rows import MetricRows
+from trainers.training.saving import (
+    CheckpointSaver,
+    begin_save,
+    save_after_error,
+    save_if_changed,
+)
 from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
 
@@ -68,9 +62,9 @@ class TorchRLTrainer(CheckedFields):
         env: training environment, any TorchRL environment that `as_environment` accepts.
         agent: agent to train; its device holds the networks and the replay buffer.
         folder: run folder, which receives metrics and checkpoints.
-        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
-            demand. With None, evaluations use `env` if it can switch its mode
-            (`Capabilities.can_switch_mode`); otherwise there are no evaluations.
+        evaluation_env: environment in its evaluation mode. Without one, evaluations use `env` if it
+            can switch its mode (`Capabilities.can_switch_mode`), or else an `Evaluator`, which
+            builds one on demand; with None there are no evaluations then.
         config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
             class and settings of agent and trainer.
         execution: executes policy steps and gradient steps; by default it chooses precision and
@@ -106,8 +100,7 @@ class TorchRLTrainer(CheckedFields):
             begins new episodes in these environments at once and learns nothing from the step, for
             which the host reads from the device in every step. Actions, losses and parameters that
             are not finite always end the training.
-        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and
-            `trackio`.
+        loggers: destinations of metrics, any of `csv`, `tensorboard`, `wandb` and `trackio`.
         callbacks: callbacks of steps, logging, evaluation and saving, called in this order.
         show_progress: show a progress bar.
         profile: measure the time of each part of the training. On an accelerator the host then
@@ -169,77 +162,68 @@ class TorchRLTrainer(CheckedFields):
         recorded = record(agent=self.agent, trainer=self)
         self.config = {"seed": self.seed, **recorded, **self.config}
         self.env = env = as_environment(self.env)
-        agent, folder = self.agent, self.folder
-        self.overlap = overlap_of(
-            self.overlap, type(agent), name_of(env), env_can=env.capabilities.can_overlap
-        )
+        agent, can = self.agent, env.capabilities
+        self.overlap = overlap_of(self.overlap, type(agent), name_of(env), env_can=can.can_overlap)
         self.processes = agent.processes
         env.join(self.processes)
-        self.show_progress = self.show_progress and self.processes.is_writer
-
         self.num_envs = env.batch_size.numel()
         self.frames_per_step = self.num_envs * self.processes.count
         settings = partial(getattr, agent), partial(getattr, self)
         check_updates(type(agent), *settings, self.frames_per_step)
         length = self.total_frames, self.random_frames, self.frames_per_step
         self.execution.plan(learned_transitions(agent, *length), agent.device, agent.can_capture)
-        self.experience = experience_of(
-            agent,
-            self.frames_per_step,
-            self.replay_capacity,
-            self.random_frames,
-            env.capabilities.frame_stacks,
-            self.execution,
-            env.capabilities.action_table,
-        )
-        self.simulating = Simulating()
-        self.collector: Collector
-        if isinstance(env, RemoteEnvironment):
-            self.collector = env.collector(
-                agent,
-                random_frames=self.experience.random_frames,
-                updates=lambda: self.updates,
-                forget=lambda rows: self.episodes.forget_open(rows),
-            )
-        else:
-            self.collector = BatchCollector(
-                env, agent.device, agent.policy.in_keys, self.execution, self.simulating
-            )
-        if isinstance(self.evaluation_env, EnvBase):
-            self.evaluation_env = Evaluator(self.evaluation_env)
-        elif env.capabilities.can_switch_mode:
-            self.evaluation_env = BorrowingEvaluator(env, self.collector, self.begin_new_episodes)
-        self.robots = self.collector.robots
-        random_action = env.full_action_spec[self.robots.action_key]
-        self.random_policy = RandomPolicy(random_action.to(agent.device))
-        self.episodes = EpisodeStatistics(agent.action_spec.shape[0], agent.device, self.processes)
-        self.watch = FiniteWatch(agent.policy.in_keys, agent.action_spec.shape[0], agent.device)
-        self._failed = torch.zeros(self.watch.rows, dtype=torch.bool, device=agent.device)
-        self._restarts = torch.zeros((), device=agent.device)  # since the last row of metrics
-        self.update_metrics = MetricAccumulator()
-        self.checkpoints = CheckpointFolder(
-            folder / "checkpoints", self.checkpoints_kept, self.processes.apart()
-        )
-        self.saver = CheckpointSaver(self.save_in_background, self._call_on_save, self.processes)
-        sinks = self.loggers if self.processes.is_writer else ()
-        self.metric_logger = MetricLogger(folder, sinks, self.config)
 
-        self._is_new = True  # neither trained, nor saved, nor loaded
         self.frames = 0
         self.updates = 0
         self.stop_requested = False
         self.evaluation_requested = False
-        self.evaluation_seconds = 0.0
-        self.watchdog = Watchdog(self.checkpoints, self.simulating)
         self.evaluations: dict[int, Evaluation] = {}
-        self.system = SystemUsage(agent.device)
-        self.started = self._logged_at = time.perf_counter()
-        self._logged_frames = 0
-        self.profiler = Profile(self, [agent.device, env.device]) if self.profile else None
-        traces = self.trace and self.processes.is_writer
-        self.tracer = Trace(self, self.trace, folder) if traces else None
-        timers = [timers for timers in (self.profiler, self.tracer) if timers is not None]
-        self.timers = self.collector.timers = Timers(*timers)
+        self.evaluation_seconds = 0.0
+
+        sizes = self.frames_per_step, self.replay_capacity, self.random_frames
+        stacks, table = can.frame_stacks, can.action_table
+        self.experience = experience_of(agent, *sizes, stacks, self.execution, table)
+        rows, device, is_writer = agent.action_spec.shape[0], agent.device, self.processes.is_writer
+        self.episodes = EpisodeStatistics(rows, device, self.processes)
+        self.simulating = Simulating()
+        self.collector = self._build_collector()
+        self.robots = self.collector.robots
+        random_action = env.full_action_spec[self.robots.action_key]
+        self.random_policy = RandomPolicy(random_action.to(device))
+        if isinstance(self.evaluation_env, EnvBase):
+            self.evaluation_env = Evaluator(self.evaluation_env)
+        elif can.can_switch_mode:
+            self.evaluation_env = BorrowingEvaluator(env, self.collector, self.begin_new_episodes)
+
+        self.watch = FiniteWatch(agent.policy.in_keys, rows, device)
+        self.restarts = torch.zeros((), device=device)  # since the last row of metrics
+        folder = self.folder / "checkpoints"
+        self.checkpoints = CheckpointFolder(folder, self.checkpoints_kept, self.processes.apart())
+        self.saver = CheckpointSaver(self.save_in_background, self._call_on_save, self.processes)
+        self.watchdog = Watchdog(self.checkpoints, self.simulating)
+
+        self.update_metrics = MetricAccumulator()
+        sinks = self.loggers if is_writer else ()
+        self.metric_logger = MetricLogger(self.folder, sinks, self.config)
+        self.system = SystemUsage(device)
+        self.metric_rows = MetricRows(self)
+        self.profiler = Profile(self, [device, env.device]) if self.profile else None
+        self.tracer = Trace(self, self.trace, self.folder) if self.trace and is_writer else None
+        self.timers = Timers(*filter(None, (self.profiler, self.tracer)))
+        self.collector.timers = self.timers
+        self.started = time.perf_counter()
+
+    def _build_collector(self) -> Collector:
+        agent, env = self.agent, self.env
+        if isinstance(env, RemoteEnvironment):
+            return env.collector(
+                agent,
+                random_frames=self.experience.random_frames,
+                updates=lambda: self.updates,
+                forget=self.episodes.forget_open,
+            )
+        keys = agent.policy.in_keys
+        return BatchCollector(env, agent.device, keys, self.execution, self.simulating)
 
     def train(self) -> None:
         """Train until `total_frames`, `stop_at_score` or `stop_requested`; evaluate and save.
@@ -251,35 +235,35 @@ class TorchRLTrainer(CheckedFields):
         Raises:
             ConfigurationError: the folder has the checkpoints of another training.
         """
-        if self._is_new and self.checkpoints.latest() is not None:
+        is_new = self.frames == 0 and self.saver.newest is None
+        if is_new and self.checkpoints.latest() is not None:
             raise ConfigurationError(
                 f"folder={self.folder}: it has the checkpoints of another training, which this one "
                 "would replace; name another folder, or resume by trainer.load(path)"
             )
-        self._is_new = False
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"
         if self.processes.is_writer and not path.exists():
             write_text(path, OmegaConf.to_yaml(self.config))
         self.agent.policy.train()
-        self._logged_at, self._logged_frames = time.perf_counter(), self.frames
-        self.system.begin()
+        self.metric_rows.begin()
+        shows_progress = self.show_progress and self.processes.is_writer
         with (
             self.timers.running(),
-            ProgressDisplay(self.total_frames, self.frames, enabled=self.show_progress) as display,
+            ProgressDisplay(self.total_frames, self.frames, enabled=shows_progress) as display,
         ):
             self.execution.announce = lambda stage: display.update(self.frames, stage=stage)
             try:
                 with self.watchdog:
                     self._train(display)
             except KeyboardInterrupt:
-                saved = self.watchdog.is_interrupted and self._save_after_error()
+                saved = self.watchdog.is_interrupted and save_after_error(self)
                 if not saved or not self.stop_requested:
                     raise
             except NonfiniteError:  # the last good checkpoint stays the newest
                 raise
             except Exception as error:
-                if not self._save_after_error() or not self.stop_requested:
+                if not save_after_error(self) or not self.stop_requested:
                     raise
                 # A signal to stop may have ended the workers of the environment as well.
                 logger.info("after the request to stop: %s: %s", type(error).__name__, error)
@@ -307,9 +291,9 @@ class TorchRLTrainer(CheckedFields):
             # First of all, because the disk may be full for the logs, or the memory insufficient
             # for an evaluation.
             if self._passed(self.checkpoint_interval):
-                self._begin_save()
+                begin_save(self)
             if self._passed(self.log_interval):
-                self._log(display)
+                self.metric_rows.log(display)
             if self._evaluates():
                 self._evaluate(display)
             display.update(self.frames)
@@ -317,12 +301,8 @@ class TorchRLTrainer(CheckedFields):
                 callback.on_step(self)
         if not self.processes.any(self.stop_requested) and self.frames not in self.evaluations:
             self._evaluate(display)
-        self._save_if_changed()
+        save_if_changed(self)
         self.saver.wait()
-
-    def close(self) -> None:
-        """Write out buffered metrics and close the loggers."""
-        self.metric_logger.close()
 
     def collect(self) -> TensorDictBase:
         """Step every environment of the batch once and count its frames.
@@ -338,27 +318,87 @@ class TorchRLTrainer(CheckedFields):
             self.agent.policy.frames.add_(self.frames_per_step)
         self.frames += self.frames_per_step
         transition = self.robots.transition(step)
-        failed = self.watch.update(transition)
+        self.watch.update(transition)
         if self.on_nonfinite == "restart":
-            transition = self._restart(transition, failed)
+            transition = restart_failed(self, transition)
         self.episodes.update(transition)
         return transition
 
-    def _restart(self, transition: TensorDictBase, failed: Tensor) -> TensorDictBase:
-        """Begin new episodes where rows `[R]` failed; return the step without these episodes.
+    def _policy(self) -> Policy:
+        """Return the policy that acts in the next step."""
+        is_random = self.frames < self.experience.random_frames
+        return self.random_policy if is_random else self.agent.policy
 
-        An environment that fails again in the next step is not forgiven: no restart helps it.
-        """
-        failed_before, self._failed = self._failed, failed
-        if not failed.any() or (failed & failed_before).any():
-            return transition
-        environments = failed.view(self.num_envs, -1).any(1)
-        rows = environments.repeat_interleave(len(failed) // self.num_envs)
-        self.watch.forgive(rows)
-        self.episodes.forget_open(rows)
-        self._restarts += environments.sum()
-        self.collector.restart(environments.view(self.env.batch_size))
-        return without(transition, rows, self.agent.policy.in_keys)
+    def _learn(self) -> None:
+        """Take all gradient steps that are due."""
+        batches = self.experience.batches()
+        while True:
+            with self.timers("sample"):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            with self.timers("update"):
+                update = self.execution.update(self.agent, batch)
+            with self.timers("store"):
+                self.experience.update_priorities(batch, update.priorities)
+            self.update_metrics.add(update.metrics)
+            self.updates += 1
+
+    def _passed(self, interval: int) -> bool:
+        """Return whether the last step reached or passed a multiple of `interval`."""
+        return self.frames // interval != (self.frames - self.frames_per_step) // interval
+
+    def _pauses(self) -> bool:
+        """Return whether the loop logs, evaluates, saves or ends after the last step."""
+        intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
+        is_last = self.frames >= self.total_frames
+        return is_last or self.evaluation_requested or any(map(self._passed, intervals))
+
+    def _evaluates(self) -> bool:
+        """Return whether an evaluation follows the last step."""
+        is_due = self.evaluation_requested or self._passed(self.evaluation_interval)
+        return self.evaluation_env is not None and is_due
+
+    def _ends(self) -> bool:
+        """Return whether a process was asked to stop the training, or reached `stop_at_score`."""
+        if self.processes.any(self.stop_requested):
+            self.stop_requested = True
+            return True
+        if (score := self.stop_at_score) is None:
+            return False
+        reaches = any(evaluation.score >= score for evaluation in self.evaluations.values())
+        return self.processes.any(reaches)
+
+    def _evaluate(self, display: ProgressDisplay) -> None:
+        """Evaluate between two checkpoints: without the evaluation and with it."""
+        self.evaluation_requested = False
+        if self.evaluation_env is None:
+            return
+        started = time.perf_counter()
+        save_if_changed(self)
+        episodes = self.evaluation_episodes
+
+        def show(done: int) -> None:
+            done = min(done * self.processes.count, episodes)  # the others are about as far
+            display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
+
+        with self.timers("evaluate"):
+            try:
+                evaluation = self.evaluate(episodes, "selection", show, lambda: self.stop_requested)
+            except EvaluationStoppedError:
+                return
+            finally:
+                display.update(self.frames, stage="")
+        self.evaluations[self.frames] = evaluation
+        begin_save(self)
+        with self.timers("log"):
+            seconds = time.perf_counter() - self.started
+            self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
+        if self.processes.is_writer:
+            display.message(f"{self.frames:,} frames: {evaluation}")
+        self.evaluation_seconds += time.perf_counter() - started
+        for callback in self.callbacks:
+            callback.on_evaluation(self, evaluation)
 
     def evaluate(
         self,
@@ -408,60 +448,13 @@ class TorchRLTrainer(CheckedFields):
             ConfigurationError: a parameter is NaN or infinite, and nothing is written; or the file
                 cannot be written.
         """
-        self._begin_save()
+        begin_save(self)
         self.saver.wait()
         return self.checkpoints.path(self.frames)
-
-    def _begin_save(self) -> None:
-        """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
-        self._is_new = False
-        with self.timers("save"):
-            self._refuse_nonfinite(nonfinite(networks_state(self.agent)))
-            self.saver.wait()
-            frames, newest = self.frames, self.saver.newest
-            contains = frames, len(self.evaluations)
-            evaluation = self.evaluations.get(frames)
-            score = None if evaluation is None else evaluation.score
-            part: ReplayPart | None = None
-            # An evaluation changes nothing in the replay.
-            if self.save_replay and (newest is None or newest[0] != frames):
-                part = self.experience.part(self.checkpoints.since(frames))
-            copies = self.saver.in_background
-            write = self.checkpoints.prepare(frames, state_of(self), part, score, copies)
-            self.saver.begin(write, contains, part and part.steps)
 
     def _call_on_save(self, path: Path) -> None:
         for callback in self.callbacks:
             callback.on_save(self, path)
-
-    def _save_if_changed(self) -> None:
-        """Begin to write a checkpoint unless there is one of this state."""
-        if not self._is_saved():
-            self._begin_save()
-
-    def _is_saved(self) -> bool:
-        """Return whether a checkpoint of this state is on disk or being written."""
-        return self.saver.newest == (self.frames, len(self.evaluations))
-
-    def _save_after_error(self) -> bool:
-        """Save the state that an exception has left, and return whether it is saved.
-
-        Several processes can only save together.
-        """
-        if self.processes.count > 1:
-            return False
-        try:
-            self._save_if_changed()
-            self.saver.wait()
-        except Exception as error:
-            if not self._is_saved():  # it is if a callback fails
-                message = "an error ends the run at %d frames; not saved: %s"
-                logger.warning(message, self.frames, error)
-                return False
-        if not self.stop_requested:
-            path = self.checkpoints.path(self.frames)
-            logger.warning("an error ends the run at %d frames; saved: %s", self.frames, path)
-        return True
 
     def load(self, checkpoint: Path, state: Mapping[str, Any] | None = None) -> None:
         """Resume from a checkpoint.
@@ -479,48 +472,6 @@ class TorchRLTrainer(CheckedFields):
                 environment.
         """
         resume(self, checkpoint, state)
-        self._is_new = False
-
-    def _policy(self) -> Policy:
-        """Return the policy that acts in the next step."""
-        is_random = self.frames < self.experience.random_frames
-        return self.random_policy if is_random else self.agent.policy
-
-    def _learn(self) -> None:
-        """Take all gradient steps that are due."""
-        batches = self.experience.batches()
-        while True:
-            with self.timers("sample"):
-                batch = next(batches, None)
-            if batch is None:
-                return
-            with self.timers("update"):
-                update = self.execution.update(self.agent, batch)
-            with self.timers("store"):
-                self.experience.update_priorities(batch, update.priorities)
-            self.update_metrics.add(update.metrics)
-            self.updates += 1
-
-    def _ends(self) -> bool:
-        """Return whether a process was asked to stop the training, or reached `stop_at_score`."""
-        if self.processes.any(self.stop_requested):
-            self.stop_requested = True
-            return True
-        if (score := self.stop_at_score) is None:
-            return False
-        reaches = any(evaluation.score >= score for evaluation in self.evaluations.values())
-        return self.processes.any(reaches)
-
-    def _evaluates(self) -> bool:
-        """Return whether an evaluation follows the last step."""
-        is_due = self.evaluation_requested or self._passed(self.evaluation_interval)
-        return self.evaluation_env is not None and is_due
-
-    def _pauses(self) -> bool:
-        """Return whether the loop logs, evaluates, saves or ends after the last step."""
-        intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
-        is_last = self.frames >= self.total_frames
-        return is_last or self.evaluation_requested or any(map(self._passed, intervals))
 
     def begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
@@ -534,86 +485,6 @@ class TorchRLTrainer(CheckedFields):
         self.experience.forget_episodes()
         self.agent.forget_episodes()
 
-    def _log(self, display: ProgressDisplay) -> None:
-        with self.timers("log"):
-            now = time.perf_counter()
-            watched = {"steps_are_finite": self.watch.is_finite().float()}
-            if self.on_nonfinite == "restart":
-                watched["episode/restarts"] = self.processes.sum(self._restarts.clone())
-                self._restarts.zero_()
-            metrics = {
-                "seconds": now - self.started,
-                "frames_per_second": (self.frames - self._logged_frames) / (now - self._logged_at),
-                **read(
-                    self.episodes.take(),
-                    self.update_metrics.take(),
-                    metrics_of(self.env, self.processes),
-                    reading_of(watched),
-                ),
-                **(self.profiler.shares() if self.profiler else {}),
-                **(self.system.take() if self.processes.is_writer else {}),
-            }
-            steps_are_finite = metrics.pop("steps_are_finite")
-            losses = [name for name in metrics if name.startswith("loss/")]
-            names = [name for name in losses if not math.isfinite(metrics[name])]
-            if names or not steps_are_finite:
-                self._refuse_nonfinite(names)
-            self._logged_at, self._logged_frames = now, self.frames
-            self.metric_logger.log(self.frames, metrics)
-        display.update(
-            self.frames,
-            success=metrics.get("episode/success"),
-            mean_return=metrics.get("episode/return"),
-        )
-        for callback in self.callbacks:
-            callback.on_log(self, metrics)
-
-    def _refuse_nonfinite(self, names: Iterable[str]) -> None:
-        """Stop where a metric or a parameter, by name, or an entry of a step was not finite.
-
-        Raises:
-            ConfigurationError: there is such a name or entry.
-        """
-        name = next(iter(names), None)
-        cause = self.watch.cause(self.frames // self.frames_per_step)
-        if name or cause:
-            learned = f"agent: {name} is NaN or infinite after {self.updates:,} updates"
-            self.saver.wait()
-            kept = CheckpointFolder(self.folder / "checkpoints").paths()
-            last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
-            raise NonfiniteError(f"{cause or learned}; {last}")
-
-    def _evaluate(self, display: ProgressDisplay) -> None:
-        """Evaluate between two checkpoints: without the evaluation and with it."""
-        self.evaluation_requested = False
-        if self.evaluation_env is None:
-            return
-        started = time.perf_counter()
-        self._save_if_changed()
-        episodes = self.evaluation_episodes
-
-        def show(done: int) -> None:
-            done = min(done * self.processes.count, episodes)  # the others are about as far
-            display.update(self.frames, stage=f"evaluating {done:,}/{episodes:,} episodes")
-
-        with self.timers("evaluate"):
-            try:
-                evaluation = self.evaluate(episodes, "selection", show, lambda: self.stop_requested)
-            except EvaluationStoppedError:
-                return
-            finally:
-                display.update(self.frames, stage="")
-        self.evaluations[self.frames] = evaluation
-        self._begin_save()
-        with self.timers("log"):
-            seconds = time.perf_counter() - self.started
-            self.metric_logger.log(self.frames, {"seconds": seconds, **evaluation.as_metrics()})
-        if self.processes.is_writer:
-            display.message(f"{self.frames:,} frames: {evaluation}")
-        self.evaluation_seconds += time.perf_counter() - started
-        for callback in self.callbacks:
-            callback.on_evaluation(self, evaluation)
-
-    def _passed(self, interval: int) -> bool:
-        """Return whether the last step reached or passed a multiple of `interval`."""
-        return self.frames // interval != (self.frames - self.frames_per_step) // interval
+    def close(self) -> None:
+        """Write out buffered metrics and close the loggers."""
+        self.metric_logger.close()

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.checking import check
 from trainers.command_line.composition import compose
 from trainers.command_line.failures import print_exception
-from trainers.command_line.settings import Settings, check
+from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of
 
 _NEVER: Final = 10**15

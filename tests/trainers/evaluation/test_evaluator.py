@@ -17,7 +17,8 @@ from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.processes import Processes
-from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluate
+from trainers.evaluation.evaluation import Evaluation, evaluate
+from trainers.evaluation.evaluator import Evaluator
 from trainers.training.progress import ProgressDisplay
 from trainers.training.trainer import TorchRLTrainer
 

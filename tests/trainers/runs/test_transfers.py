@@ -25,9 +25,9 @@ HOSTS: dict[str, Callable[[], Environment]] = {
 }
 
 
-class WithoutCheckpoints(TorchRLTrainer):
-    def _begin_save(self) -> None:
-        pass
+@pytest.fixture(autouse=True)
+def without_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainers.training.saving.begin_save", lambda trainer: None)
 
 
 @pytest.fixture(scope="module", params=HOSTS)
@@ -43,7 +43,7 @@ def traffic_of_16_steps(
     """Return the traffic of 16 steps with updates and two rows of metrics, after a warm-up."""
     paired = pair(env, agent_class)
     agent = build_for(paired, agent_class, device, rollout_length=4, batch_size=16)
-    trainer = WithoutCheckpoints(
+    trainer = TorchRLTrainer(
         paired,
         agent,
         folder,

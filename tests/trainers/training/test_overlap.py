@@ -73,8 +73,9 @@ def test_updates_run_during_steps_and_are_as_many_as_without_overlap(tmp_path: P
     updating: list[int] = []
     pausing: list[tuple[int, int]] = []
     before_each(trainer.execution, "update", lambda: updating.append(env.in_flight))
-    for name in ("_log", "_evaluate", "_begin_save"):
-        before_each(trainer, name, lambda: pausing.append((env.in_flight, trainer.updates)))
+    rows, saver = trainer.metric_rows, trainer.saver
+    for owner, name in ((rows, "log"), (trainer, "_evaluate"), (saver, "begin")):
+        before_each(owner, name, lambda: pausing.append((env.in_flight, trainer.updates)))
     trainer.train()
     assert trainer.overlap
     assert trainer.updates == len(updating) == (FRAMES - RANDOM) // 8

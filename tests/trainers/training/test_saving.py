@@ -23,7 +23,9 @@ from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
-from trainers.evaluation.evaluation import Evaluation, Evaluator, evaluations_of
+from trainers.evaluation.evaluation import Evaluation, evaluations_of
+from trainers.evaluation.evaluator import Evaluator
+from trainers.training.saving import begin_save
 from trainers.training.trainer import TorchRLTrainer
 
 STEP = 16
@@ -404,7 +406,7 @@ def test_a_rollout_is_saved_before_new_episodes_begin_another(
         return transition["observation"].clone()
 
     stored = torch.stack([step() for _ in range(3)])
-    trainer._begin_save()
+    begin_save(trainer)
     trainer.begin_new_episodes()
     step()
     trainer.saver.wait()

@@ -28,6 +28,8 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
 from trainers import Callback
 from trainers.signals import stops
+from trainers.training.progress import ProgressDisplay
+from trainers.training.rows import MetricRows
 from trainers.training.trainer import TorchRLTrainer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")
@@ -221,13 +223,13 @@ def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_s
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     fatal = tmp_path / "fatal"
-    log = TorchRLTrainer._log
+    log = MetricRows.log
 
-    def log_and_touch(trainer: TorchRLTrainer, *arguments: Any) -> None:
-        log(trainer, *arguments)
+    def log_and_touch(rows: MetricRows, display: ProgressDisplay) -> None:
+        log(rows, display)
         fatal.touch()
 
-    monkeypatch.setattr(TorchRLTrainer, "_log", log_and_touch)
+    monkeypatch.setattr(MetricRows, "log", log_and_touch)
     env = (f"env.name={MODULE}:Fatal-v0", "env.vectorization=async", "env.num_envs=2")
     quick = ("trainer.random_frames=1000", "trainer.log_interval=40", "device=cpu")
     command = ("agent=dqn", "env=gym", *env, f"env.options.file={fatal}", *quick)

@@ -1,0 +1,215 @@
+"""The check of all settings, before anything is built."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Final
+
+import torch
+from omegaconf import OmegaConf
+
+from agents.untrained import UntrainedAgent
+from torchrl_gpu.arguments import check_settings
+from torchrl_gpu.devices.device import resolve_device, resolve_devices
+from torchrl_gpu.devices.memory import memory_limit
+from torchrl_gpu.distributed import backend_of
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import EAGER
+from torchrl_gpu.place import is_launched, num_processes
+from trainers.collecting.collectors import Collectors
+from trainers.command_line.composition import Composed, one_line_errors
+from trainers.command_line.early import check_chosen, check_names, general_settings
+from trainers.command_line.origin import Origin, origin_of
+from trainers.command_line.schema import GeneralSettings, Mode
+from trainers.command_line.settings import Settings, execution_of
+from trainers.command_line.sizes import resolve_sizes
+from trainers.components.choices import SAVED_GROUPS
+from trainers.components.component import Component, read_component
+from trainers.components.pairing import capabilities_of, overlap_of
+from trainers.components.sections import (
+    AUTO,
+    AUTOMATIC,
+    PROVIDED,
+    SECTIONS,
+    take_automatic,
+)
+from trainers.exporting.extra import WRITES, check_extra
+from trainers.runs.folders import newest_run
+from trainers.runs.policy_files import newest_readable
+from trainers.training.experience import check_updates
+from trainers.training.trainer import TorchRLTrainer
+from trainers.viewing.address import check_address
+
+# Settings of a film that say nothing about a viewer.
+_OF_FILM: Final = ("demo.episodes", "demo.video")
+
+
+@one_line_errors()
+def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
+    """Check the settings of a command: see `trainers.run.settings_of`.
+
+    Args:
+        typed: settings as typed, values by dotted name; they take precedence over the settings of
+            a preset or a checkpoint.
+        composed: the configuration that `compose` returns for them.
+    """
+    settings = _check(typed, composed)
+    if settings.general.resume is None:
+        return settings
+    sizes = [f"{group}.{name}" for group, name in AUTOMATIC.items()]
+    automatic = [n for n in sizes if OmegaConf.select(composed.config, n) == AUTO]
+    run = newest_run(settings.folder, settings.config, automatic)
+    if run is None:
+        return settings
+    count = max(len(settings.devices), num_processes())
+    found, state, damaged = newest_readable(run, count)
+    # The sizes of the run, whatever this machine would choose.
+    typed = {name: value for name, value in typed.items() if name not in automatic}
+    resumed = Origin(found, state, in_place=True, damaged=damaged)
+    return _check(typed, composed, resumed)
+
+
+def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None) -> Settings:
+    """Check the settings of a command, or those with which `resume=auto` goes on with a run.
+
+    Args:
+        typed: see `check`.
+        composed: see `check`.
+        resumed: that run.
+    """
+    check_names(composed.config)
+    general = general_settings(composed.config)
+    devices, count = _devices(general)
+    device, limit = devices[0], general.device_memory_limit
+    bytes_limit = None if limit is None else memory_limit(limit, device)
+    (config, choices), origin = origin_of(typed, composed, resumed)
+    general = general_settings(config)
+    check_chosen(config, origin.checkpoint)
+    plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]
+    sections = {
+        name: check_settings(resolve_name(path), plain.get(name, {}), name, PROVIDED[name])
+        for name, path in SECTIONS.items()
+    }
+    automatic = take_automatic(plain)
+    # The trainer first, because schedules of an agent refer to the length of the run.
+    bases = {"trainer": TorchRLTrainer, "agent": None, "env": None, "collectors": Collectors}
+    components = {group: read_component(group, plain[group], base) for group, base in bases.items()}
+    trains = general.mode in ("train", "tune")
+    collectors: Collectors = components["collectors"].build() if trains else Collectors()
+    remote = collectors.remote_cores
+    components = resolve_sizes(components, automatic, device, bytes_limit, count, remote)
+    names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
+    _check_mode(general.mode, components["agent"].target, names["agent"], origin.checkpoint)
+    _check_tune(general.mode, typed)
+    _check_overlap(components, device, is_remote=bool(remote))
+    _check_viewer(general, typed, components["env"], device)
+    if trains:
+        _check_training(components, collectors, count)
+    parts: dict[str, Any] = {**components, **sections, **origin._asdict()}
+    settings = Settings(
+        general=general,
+        typed=typed,
+        devices=devices,
+        memory_limit=bytes_limit,
+        execution=execution_of(general, device) if trains else EAGER,
+        experiment=choices["experiment"],
+        config={
+            "choices": names,
+            **general.saved(),
+            "evaluation": sections["evaluation"],
+            **{group: components[group].config(unresolved[group]) for group in SAVED_GROUPS},
+        },
+        **parts,
+    )
+    if count > 1:
+        backend_of(device)
+        settings.share(count, device)
+    return settings
+
+
+def _devices(general: GeneralSettings) -> tuple[list[torch.device], int]:
+    """Return the devices that this call trains on, and the number of processes of the run.
+
+    Raises:
+        ConfigurationError: this machine lacks a device, or torchrun starts what it cannot.
+    """
+    if is_launched():
+        if general.devices is not None:
+            raise ConfigurationError(
+                f"devices={general.devices}: torchrun sets the number of processes; leave it out"
+            )
+        if general.mode != "train":
+            raise ConfigurationError(f"mode={general.mode}: only mode=train runs under torchrun")
+    if general.devices is None:
+        return [resolve_device(general.device)], num_processes()
+    devices = resolve_devices(general.device, general.devices)
+    return devices, len(devices)
+
+
+def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> None:
+    """Refuse to train an agent that does not learn, and to act with one that has not learned."""
+    if not issubclass(agent, UntrainedAgent):
+        if mode == "export":
+            check_extra("mode=export", WRITES)
+        if mode == "tune" and checkpoint is not None:
+            raise ConfigurationError(
+                f"mode=tune trains anew in each trial; leave out checkpoint={checkpoint}"
+            )
+        if mode not in ("train", "tune") and checkpoint is None:
+            raise ConfigurationError(
+                f"mode={mode} needs a trained policy: checkpoint=runs/... (a run folder or a file)"
+            )
+    elif mode in ("train", "tune", "export"):
+        raise ConfigurationError(
+            f"agent={name} does not learn; use mode=demo, mode=eval or mode=record"
+        )
+    elif checkpoint is not None:
+        raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
+
+
+def _check_tune(mode: Mode, typed: Mapping[str, Any]) -> None:
+    """Refuse a search without its package, and settings of a search that is none."""
+    names = [name for name in typed if name == "tune" or name.startswith("tune.")]
+    if mode != "tune" and names:
+        raise ConfigurationError(f"{names[0]}: only mode=tune searches; leave it out")
+    if mode == "tune" and find_spec("optuna") is None:
+        raise ConfigurationError('mode=tune: optuna not installed; pip install "torchrl-gpu[tune]"')
+
+
+def _check_overlap(
+    components: Mapping[str, Component], device: torch.device, *, is_remote: bool
+) -> None:
+    """Refuse an overlap that agent or environment cannot have."""
+    if components["trainer"].settings.get("overlap"):
+        env = components["env"]
+        env_can = capabilities_of(env, device).can_overlap and not is_remote
+        name = "the environment of remote collectors" if is_remote else env.target.__name__
+        overlap_of(True, components["agent"].target, name, env_can=env_can)
+
+
+def _check_viewer(
+    general: GeneralSettings, typed: Mapping[str, Any], env: Component, device: torch.device
+) -> None:
+    """Refuse a viewer that would make a film, have no free address, or no picture."""
+    if general.viewer == "off":
+        return
+    if of_film := [name for name in typed if name in _OF_FILM]:
+        raise ConfigurationError(
+            f"{of_film[0]}: viewer=web shows episode after episode and makes no film; leave it out"
+        )
+    check_address(general.viewer_host, general.viewer_port)
+    if capabilities_of(env, device).can_render is False:
+        raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
+
+
+def _check_training(
+    components: Mapping[str, Component], collectors: Collectors, count: int
+) -> None:
+    """Refuse a training without an update, and collectors that it cannot have."""
+    agent, trainer = components["agent"], components["trainer"].settings
+    num_envs = components["env"].settings.get("num_envs")
+    settings = agent.settings.__getitem__, trainer.__getitem__
+    check_updates(agent.target, *settings, num_envs or 1)
+    collectors.check(num_envs, trainer, count)

@@ -1,0 +1,123 @@
+"""Evaluators: the environments that evaluations play in, and when they are built."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import torch
+from pydantic import Field
+from tensordict.nn import TensorDictModuleBase
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.acting.collector import Collector
+from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers.evaluation.evaluation import Evaluation, evaluate, share_of
+
+_MAX_ENVS = 256
+
+
+class Evaluator:
+    """Evaluates policies in an environment that is built on first use.
+
+    Later evaluations reuse the environment. An evaluation that needs another batch size builds a
+    new one, so that equal arguments always play equal episodes.
+
+    Args:
+        env: environment in its evaluation mode, which the caller closes; or a function that takes
+            `num_envs` and builds one.
+        episodes: number of episodes of the evaluation after training and of mode=eval.
+        num_envs: number of environments evaluated in parallel; None for one per episode, at most
+            256, and with no more worker processes than training uses.
+        limit: upper limit of the default `num_envs`; None for no limit but 256.
+    """
+
+    @checked
+    def __init__(
+        self,
+        env: EnvBase | Callable[[int], EnvBase],
+        *,
+        episodes: Annotated[int, Field(ge=1)] = 500,
+        num_envs: Annotated[int, Field(ge=1)] | None = None,
+        limit: Annotated[int, Field(ge=1)] | None = None,
+    ) -> None:
+        self.episodes = episodes
+        self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
+        self._given = env
+        self._built: tuple[int, EnvBase] | None = None
+
+    def evaluate(
+        self,
+        policy: TensorDictModuleBase,
+        device: torch.device,
+        *,
+        episodes: int | None = None,
+        processes: Processes = ONE_PROCESS,
+        **options: Any,
+    ) -> Evaluation:
+        """Run the greedy policy for a number of episodes.
+
+        Args:
+            policy: see `trainers.evaluate`, as the following.
+            device: device of the policy.
+            episodes: number of episodes of all processes, at least 1; None for the number of the
+                constructor.
+            processes: see `trainers.evaluate`.
+            options: other arguments of `trainers.evaluate`.
+        """
+        episodes = self.episodes if episodes is None else episodes
+        env = self._env(max(1, share_of(episodes, processes)))
+        options = {"episodes": episodes, "processes": processes, **options}
+        return evaluate(env, policy, device, **options)
+
+    @property
+    def env(self) -> EnvBase:
+        """The environment for an evaluation of `episodes` episodes, built if necessary."""
+        return self._env(self.episodes)
+
+    def close(self) -> None:
+        """Close the environment if this evaluator has built it."""
+        if self._built is not None:
+            self._built[1].close(raise_if_closed=False)
+            self._built = None
+
+    def _env(self, episodes: int) -> EnvBase:
+        if isinstance(self._given, EnvBase):
+            return self._given
+        num_envs = min(episodes, self._num_envs)
+        if self._built is None or self._built[0] != num_envs:
+            self.close()
+            self._built = num_envs, self._given(num_envs)
+        return self._built[1]
+
+
+class BorrowingEvaluator(Evaluator):
+    """Evaluates policies in the training environment, and restores its state afterwards.
+
+    Args:
+        env: training environment that can switch its mode.
+        collector: steps the environment in training.
+        begin_anew: called if the environment has no saved state, and so begins new episodes.
+    """
+
+    def __init__(
+        self, env: Environment, collector: Collector, begin_anew: Callable[[], None]
+    ) -> None:
+        super().__init__(env)
+        self._collector = collector
+        self._begin_anew = begin_anew
+
+    def evaluate(self, *arguments: Any, **options: Any) -> Evaluation:
+        """Evaluate in the training environment: see `Evaluator.evaluate`."""
+        # A copy, because the environment keeps writing to the tensors of its state.
+        state = copy.deepcopy(self._collector.state_dict())
+        self.env.set_mode("eval")
+        try:
+            return super().evaluate(*arguments, **options)
+        finally:
+            self.env.set_mode("train")
+            if not self._collector.load_state_dict(state):
+                self._begin_anew()

@@ -1,0 +1,55 @@
+"""NaN and infinity in a training: the environments that brought them restart, or the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tensordict import TensorDictBase
+
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from trainers.nonfinite import NonfiniteError, without
+
+if TYPE_CHECKING:
+    from trainers.training.trainer import TorchRLTrainer
+
+
+def restart_failed(trainer: TorchRLTrainer, transition: TensorDictBase) -> TensorDictBase:
+    """Begin new episodes where the step failed; return the step without these episodes.
+
+    An environment that fails again in the next step is not forgiven: no restart helps it.
+
+    Args:
+        trainer: the training, whose `watch` has watched the step.
+        transition: the step `[R]`.
+    """
+    failed = trainer.watch.failed
+    if not failed.any() or (failed & trainer.watch.failed_before).any():
+        return transition
+    environments = failed.view(trainer.num_envs, -1).any(1)
+    rows = environments.repeat_interleave(len(failed) // trainer.num_envs)
+    trainer.watch.forgive(rows)
+    trainer.episodes.forget_open(rows)
+    trainer.restarts += environments.sum()
+    trainer.collector.restart(environments.view(trainer.env.batch_size))
+    return without(transition, rows, trainer.agent.policy.in_keys)
+
+
+def refuse_nonfinite(trainer: TorchRLTrainer, names: Iterable[str]) -> None:
+    """End a training in which a number was not finite.
+
+    Args:
+        trainer: the training.
+        names: names of the metrics or parameters that are not finite.
+
+    Raises:
+        ConfigurationError: there is such a name, or an entry of a step was not finite.
+    """
+    name = next(iter(names), None)
+    cause = trainer.watch.cause(trainer.frames // trainer.frames_per_step)
+    if name or cause:
+        learned = f"agent: {name} is NaN or infinite after {trainer.updates:,} updates"
+        trainer.saver.wait()
+        kept = CheckpointFolder(trainer.folder / "checkpoints").paths()
+        last = f"the last good checkpoint is {kept[-1]}" if kept else "there is no checkpoint"
+        raise NonfiniteError(f"{cause or learned}; {last}")
