@@ -189,6 +189,7 @@ def test_a_study_of_something_else_is_refused(
         ),
         (("mode=tune", "tune.fresh_seeds=0"), "tune.fresh_seeds=0: input should be greater"),
         (("mode=tune", "tune.seconds=null"), "tune.trial_seconds is missing"),
+        (("mode=tune", "tune.seconds=inf"), "tune.seconds=inf: input should be a finite number"),
         (("mode=tune", "checkpoint=pretrained:fanuc/sac"), "leave out checkpoint="),
         (("mode=tune", "resume=auto"), "mode=tune goes on with its study"),
         (("mode=tune", "devices=2"), "only mode=train uses several devices"),
