@@ -1,5 +1,6 @@
 """`mode=tune`: trials, a study that goes on, the preset of the best settings and its judgement."""
 
+import gc
 import json
 import math
 import os
@@ -8,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -260,6 +262,28 @@ def test_a_trial_that_raises_fails_alone(
     output = (outcome.folder / "trials/0001/output.txt").read_text()
     assert "Traceback" in output
     assert "second line" in output
+
+
+def test_a_trial_that_raises_leaves_no_memory_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    collect = TorchRLTrainer.collect
+    trainers: list[weakref.ref[TorchRLTrainer]] = []
+
+    def fail_once(trainer: TorchRLTrainer) -> TensorDictBase:
+        if not trainers:
+            trainers.append(weakref.ref(trainer))
+            raise RuntimeError("out of memory")
+        assert trainers[0]() is None
+        return collect(trainer)
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", fail_once)
+    gc.disable()
+    try:
+        outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
+    finally:
+        gc.enable()
+    assert states(outcome.folder) == ["FAIL", "COMPLETE"]
 
 
 def test_a_refused_command_ends_the_search_of_every_process(

@@ -108,20 +108,18 @@ def _train(settings: Settings, folder: Path, watch: TrialWatch) -> Path | None:
     Raises:
         Interruption: a signal has ended it.
     """
+    gc.collect()  # the replay of the trial before, which its exception may have kept
     seed_everything(settings.general.seed)
-    try:
-        with (
-            closing(training_env(settings)) as env,
-            closing(evaluator_of(settings)) as evaluator,
-            closing(build_trainer(settings, env, evaluator, folder, callbacks=[watch])) as trainer,
-            stops(trainer) as signals,
-        ):
-            trainer.train()
-        if signals:
-            raise Interruption(next(iter(signals)))
-        return trainer.checkpoints.best()
-    finally:
-        gc.collect()  # the replay, before the next trial has its own
+    with (
+        closing(training_env(settings)) as env,
+        closing(evaluator_of(settings)) as evaluator,
+        closing(build_trainer(settings, env, evaluator, folder, callbacks=[watch])) as trainer,
+        stops(trainer) as signals,
+    ):
+        trainer.train()
+    if signals:
+        raise Interruption(next(iter(signals)))
+    return trainer.checkpoints.best()
 
 
 def _judge(
