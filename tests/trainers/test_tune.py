@@ -212,6 +212,19 @@ def test_bad_input_ends_in_one_line(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_study_goes_on_with_a_setting_that_a_newer_version_has_added() -> None:
+    """A study of the version before does not have the setting, which is null by default."""
+    folder = Study(settings_of(*COMMAND)).folder
+    query = "SELECT value_json FROM study_user_attributes WHERE key = 'identity'"
+    ((text,),) = rows(folder, query)
+    identity = json.loads(text)
+    assert identity["env"].pop("options") is None
+    with sqlite3.connect(folder / "study.db") as database:
+        query = "UPDATE study_user_attributes SET value_json = ? WHERE key = 'identity'"
+        database.execute(query, (json.dumps(identity),))
+    assert Study(settings_of(*COMMAND)).begin(math.inf) is not None
+
+
 def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
     folder.mkdir(parents=True)

@@ -147,15 +147,15 @@ class Study:
 
     def _check(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         """Refuse to go on with a study of something else."""
-        if found == wanted:
-            return
         known, new = flat(found), flat(wanted)
-        name = next(n for n in (*known, *new) if known.get(n) != new.get(n))
-        raise ConfigurationError(
-            f"tune.study={self.options.study}: {self.folder} is a study with "
-            f"{name}={as_text(known.get(name))}, not {as_text(new.get(name))}; repeat its command, "
-            "or choose another name, as in tune.study=second"
-        )
+        # A setting that is null may be missing: a newer version of the library has added it.
+        name = next((n for n in (*known, *new) if known.get(n) != new.get(n)), None)
+        if name is not None:
+            raise ConfigurationError(
+                f"tune.study={self.options.study}: {self.folder} is a study with {name}="
+                f"{as_text(known.get(name))}, not {as_text(new.get(name))}; repeat its command, "
+                "or choose another name, as in tune.study=second"
+            )
 
     def begin(self, deadline: float) -> Trial | None:
         """Begin a trial; None if the study has all its trials, or the time is over.
