@@ -303,23 +303,25 @@ def test_a_refused_command_ends_the_search_of_every_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     command = [each for each in COMMAND if not each.startswith("tune.success")]
-    others: list[tuple[Study, Trial]] = []
+    others: list[tuple[Study, Trial, Study]] = []
 
     def begin_another() -> None:
-        study = Study(settings_of(*command))
+        study, waiting = (Study(settings_of(*command)) for _ in range(2))
         trial = study.begin(math.inf)
         assert trial is not None
-        others.append((study, trial))
+        others.append((study, trial, waiting))
 
     monkeypatch.setattr(TorchRLTrainer, "collect", during("0000", begin_another))
     with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
         run(*command)
     assert list(tmp_path.rglob("study.db")), "the other process has a trial"
-    ((study, trial),) = others
+    ((study, trial, waiting),) = others
     study.end(trial, interrupted=True)
     with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
-        study.begin(math.inf)
+        study.begin(-math.inf)
     assert not list(tmp_path.rglob("study.db"))
+    with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
+        waiting.wait_for_others()
 
 
 def test_a_judged_training_that_raises_stands_in_the_report(

@@ -169,11 +169,11 @@ class Study:
             ConfigurationError: another process has refused the settings of the command.
         """
         options, left = self.options, deadline - time.perf_counter()
-        if left <= 0:
-            return None
         with self._alone:
             if problem := self._study.user_attrs.get("refused"):
                 self.refuse(problem)
+            if left <= 0:
+                return None
             self._requeue_lost()
             trials = [t for t in self._trials() if t.state != TrialState.WAITING]
             count = sum(not _is_lost(trial) for trial in trials)
@@ -245,11 +245,17 @@ class Study:
         raise ConfigurationError(problem)
 
     def wait_for_others(self) -> None:
-        """Wait until no trial runs in another process."""
+        """Wait until no trial runs in another process.
+
+        Raises:
+            ConfigurationError: another process has refused the settings of the command.
+        """
         if running := self._runs_elsewhere():
-            logger.info("waiting for other processes of the study, which run %d trials", running)
+            logger.info("waiting for the trials of other processes of the study: %d", running)
         while self._runs_elsewhere():
             time.sleep(1.0)
+        if problem := self._study.user_attrs.get("refused"):
+            raise ConfigurationError(problem)
 
     def _runs_elsewhere(self) -> int:
         """Return the number of trials that run in other processes."""
