@@ -224,9 +224,7 @@ class Study:
             state = TrialState.PRUNED if watch.pruned or watch.cut else TrialState.COMPLETE
         value = watch.value if state == TrialState.COMPLETE else None
         with self._alone:
-            ended = self._study.tell(trial.of_study, value, state=state)
-            if _is_lost(ended):
-                self._requeue(ended)
+            self._requeue_if_lost(self._study.tell(trial.of_study, value, state=state))
         trial.lock.release()
 
     def refuse(self, problem: str) -> NoReturn:
@@ -321,12 +319,12 @@ class Study:
                 continue
             except OSError:  # killed before it had a folder
                 pass
-            self._requeue(self._study.tell(trial.number, state=TrialState.FAIL))
+            self._requeue_if_lost(self._study.tell(trial.number, state=TrialState.FAIL))
             lock.release()
 
-    def _requeue(self, lost: FrozenTrial) -> None:
-        if len(lost.params) == len(self.space):
-            self._study.enqueue_trial(lost.params, user_attrs=lost.user_attrs)
+    def _requeue_if_lost(self, ended: FrozenTrial) -> None:
+        if _is_lost(ended) and len(ended.params) == len(self.space):
+            self._study.enqueue_trial(ended.params, user_attrs=ended.user_attrs)
 
 
 def _is_lost(trial: FrozenTrial) -> bool:
