@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
+from optuna.trial import create_trial
 from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
@@ -28,7 +29,9 @@ from trainers.modes.outcome import RunOutcome
 from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
 from trainers.training.trainer import TorchRLTrainer
-from trainers.tuning.study import Study, Trial
+from trainers.tuning.judgement import read_judged
+from trainers.tuning.study import Candidate, Study, Trial
+from trainers.tuning.watch import Goal
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -389,6 +392,18 @@ def test_the_last_trials_repeat_the_best_settings_by_other_seeds(
     assert last in others
     configs = [(folder / "trials" / f"{n:04d}" / "config.yaml").read_text() for n in range(4)]
     assert len({re.findall(r"^seed: (\d+)", config, flags=re.M)[0] for config in configs}) == 4
+
+
+def test_the_best_settings_without_success_are_not_said_to_have_it() -> None:
+    goal = Goal("seconds", 0.95, 60.0)
+    noted: list[dict[str, Any]] = [
+        {"reached": True, "score": 1.0},
+        {"reached": False, "score": 0.5},
+    ]
+    trials = [create_trial(value=10.0, user_attrs=each) for each in noted]
+    assert Candidate({}, trials[:1], 10.0).text(goal) == "10.0 s to 0.95, mean of 1"
+    text = "0.95 not reached in 1 of 2 trials, mean score 0.75"
+    assert Candidate({}, trials, 40.0).text(goal) == text
 
 
 # Searches, and is killed in the first step of its second trial.

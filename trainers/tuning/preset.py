@@ -38,7 +38,7 @@ def write_preset(study: Study, settings: Settings, best: Candidate) -> list[str]
         }
         changed |= {name: value for name, value in of_run.items() if name not in settings.typed}
     numbers = ", ".join(str(trial.number) for trial in best.trials)
-    comment = f"Found by mode=tune, trials {numbers}: {study.goal.text(best.value)}"
+    comment = f"Found by mode=tune, trials {numbers}: {best.text(study.goal)}"
     folder = study.folder / _FOLDER
     preset = _preset_of(training_settings(settings, changed))
     text = f"# @package _global_\n# {comment}\n{OmegaConf.to_yaml(OmegaConf.create(preset))}"

@@ -28,7 +28,7 @@ def lines_of(study: Study, best: Candidate, judged: Sequence[Judged], seconds: f
     duration = human_time(seconds)
     lines = [
         f"Tuned by {len(states)} trials, {pruned} pruned, {failed} failed, in {duration}.",
-        f"  best         {study.goal.text(best.value)}, mean of {len(best.trials)}",
+        f"  best         {best.text(study.goal)}",
         f"  settings     {' '.join(best.typed)}",
     ]
     for side in dict.fromkeys(each.side for each in judged):
@@ -61,11 +61,11 @@ def page_of(
     names = [each.name for each in study.space]
     header = ["trial", "end", goal.objective, "score", "seconds", "frames", *names]
     table = html_table(header, [_cells(trial, names) for trial in trials])
-    value = f"<b>{escape(goal.text(best.value))}</b>, mean of {len(best.trials)}"
+    value = escape(best.text(goal))
     return document(
         title,
         [
-            f"<p>Best of {len(trials)} trials: {value}. Train with it:</p>",
+            f"<p>Best of {len(trials)} trials: <b>{value}</b>. Train with it:</p>",
             f"<p><code>{escape(command)}</code></p>",
             "<h2>Judged by fresh seeds</h2>",
             html_table(["settings", "seed", "end", "frames", "closing evaluation"], runs, "left"),

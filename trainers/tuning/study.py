@@ -56,6 +56,15 @@ class Candidate:
         """The settings as they are typed."""
         return typed_of(self.settings)
 
+    def text(self, goal: Goal) -> str:
+        """Return the value in words, or how many trials have not reached the success."""
+        count, reached = len(self.trials), [t.user_attrs["reached"] for t in self.trials]
+        if all(reached):
+            return f"{goal.text(self.value)}, mean of {count}"
+        score = fmean(trial.user_attrs["score"] for trial in self.trials)
+        missed = f"{goal.success:g} not reached in {reached.count(False)} of {count} trials"
+        return f"{missed}, mean score {score:.3g}"
+
 
 @dataclass
 class Trial:
