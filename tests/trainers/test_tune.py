@@ -354,6 +354,15 @@ def test_a_judged_training_that_raises_stands_in_the_report(
             run(*one)
 
 
+def test_a_judgement_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "judged.json"
+    for text in ("{", "[]", '{"of": {}, "runs": [{"seed": 1}]}'):
+        path.write_text(text)
+        with pytest.raises(ConfigurationError, match="delete it to judge anew") as refused:
+            read_judged(path, {})
+        assert str(path) in one_line(refused)
+
+
 def test_numbers_that_are_not_finite_fail_the_first_trial_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchrl_gpu.checkpoints.files import write_text
+from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.evaluation.evaluation import Evaluation
 from trainers.tuning.watch import Goal
 
@@ -54,13 +55,18 @@ def read_judged(path: Path, of: Mapping[str, Any]) -> list[Judged]:
     Args:
         path: `judged.json` of the study.
         of: seeds and settings, plain values; the runs of another judgement do not count.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
     """
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    if known.get("of") != of:
-        return []
-    return [
-        Judged(**{**run, "evaluation": Evaluation(**run["evaluation"])}) for run in known["runs"]
-    ]
+    try:
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        runs = known["runs"] if known.get("of") == of else []
+        return [Judged(**{**run, "evaluation": Evaluation(**run["evaluation"])}) for run in runs]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {one_line(error)}; delete it to judge anew"
+        ) from None
 
 
 def write_judged(path: Path, of: Mapping[str, Any], judged: Sequence[Judged]) -> None:
