@@ -45,7 +45,10 @@ class Dimension:
         assert high is not None
         if isinstance(self.value, int):
             return trial.suggest_int(self.name, round(low), round(high), log=log)
-        return float(f"{trial.suggest_float(self.name, low, high, log=log):.{_DIGITS}g}")
+        drawn = trial.suggest_float(self.name, low, high, log=log)
+        rounded = float(f"{drawn:.{_DIGITS}g}")
+        # The value of the command stays as it is, and the range is not left.
+        return rounded if low <= rounded <= high and drawn != self.value else drawn
 
     def __str__(self) -> str:
         """Return the values to try in words."""
@@ -56,8 +59,8 @@ class Dimension:
 
 
 def as_param(value: Any) -> Any:
-    """Return a value as Optuna keeps it: lists as text."""
-    return json.dumps(value) if isinstance(value, list | tuple) else value
+    """Return a value as Optuna keeps it: lists and mappings as text."""
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
 def as_text(value: Any) -> str:

@@ -1,5 +1,7 @@
 """The space of a search: declared beside each setting, narrowed and extended by the user."""
 
+from typing import Any
+
 import optuna
 import pytest
 
@@ -46,6 +48,28 @@ def test_the_settings_of_the_command_are_the_first_sample(agent: str) -> None:
     for each in found.values():
         value = each.draw(trial)
         assert value == (list(each.value) if isinstance(value, list) else each.value)
+
+
+def trial_of(dimension: Dimension, value: Any) -> optuna.Trial:
+    study = optuna.create_study()
+    study.enqueue_trial({dimension.name: as_param(value)})
+    return study.ask()
+
+
+def test_a_number_of_the_command_is_not_rounded_nor_another_one_beyond_the_range() -> None:
+    arguments = ("agent=sac", "agent.learning_rate=0.00123456")
+    narrow = space(*arguments, "tune.space={agent.learning_rate:[0.0001,0.001999999]}")
+    dimension = narrow["agent.learning_rate"]
+    assert dimension.draw(trial_of(dimension, dimension.value)) == 0.00123456
+    edge, inside = (trial_of(dimension, value) for value in (0.0019999, 0.000123456))
+    assert dimension.draw(edge) == 0.0019999, "0.002 is beyond the range"
+    assert dimension.draw(inside) == 0.0001235
+
+
+def test_mappings_are_choices() -> None:
+    pendulum = ("env=gym", "env.name=Pendulum-v1", "tune.space={env.options:[{x:1},{x:2}]}")
+    options = space("agent=sac", *pendulum)["env.options"]
+    assert options.draw(trial_of(options, {"x": 2})) == {"x": 2}
 
 
 def test_what_is_typed_is_not_searched() -> None:
