@@ -47,7 +47,7 @@ class GymnasiumEnv(Environment):
     * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
       resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
-    `state_dict()` holds the causes of the open episodes: the state of the random numbers at their
+    `state_dict()` holds a record of the open episodes: the state of the random numbers at their
     beginning, and their actions. `load_state_dict` plays them again, and raises `EpisodesLostError`
     where the simulator does not come to the same rewards and observations. Modes other than
     `train`, and `vector_entry_point`, save nothing. Only mode `demo` can `render`.

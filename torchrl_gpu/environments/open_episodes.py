@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OpenEpisodes:
-    """State of the environments beneath the transforms, apart from the entries of a root.
+    """State of the environments beneath the transforms, except for the part that a root holds.
 
     Args:
         env: environment of TorchRL, with or without transforms.

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS_UNTIL_ANNOUNCED = 1.0
 
-# The causes of an episode, which repeat it: numbers, strings and arrays by name.
+# All that is needed to play an episode again: numbers, strings and arrays by name.
 Record = dict[str, Any]
 
 
@@ -53,7 +53,7 @@ class _Episode:
 
 
 class Recorder(gymnasium.Wrapper):
-    """Records the causes of the open episode, and plays a recorded episode again.
+    """Records the open episode, and plays a recorded episode again.
 
     A record that is assigned to `episode` is played by the next reset, which returns the last
     observation. If the environment does not repeat the recorded rewards and this observation, the

@@ -59,7 +59,7 @@ class Precision:
 
     def backward(self, losses: list[Tensor]) -> None:
         """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
-        # Autocast is for the losses alone: gradients have the dtypes of their tensors.
+        # Autocast is for the losses alone: gradients have the dtypes of the parameters.
         with nullcontext() if self.casts else self.active():
             torch.autograd.backward(self._scaler.scale(losses))
 

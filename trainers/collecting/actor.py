@@ -118,7 +118,7 @@ class CollectorActor:
         sys.path += [path for path in paths if path not in sys.path and Path(path).exists()]
         seed_everything(seed)
         self._env = env = as_environment(pickle.loads(build)(seed))
-        # The frames of all collectors count; a state that depends on episodes is each one's own.
+        # The frames of all collectors count; state that depends on episodes is separate in each.
         others = Processes()
         others.rank, others.count = number, count
         env.join(others)

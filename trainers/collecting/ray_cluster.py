@@ -198,7 +198,7 @@ class CollectorProcess:
             raise WorkerError(f"{heading}\n{error}") from None
 
     def replace(self, error: RayError, seed: int, known: Mapping[str, Any]) -> str:
-        """Start another process in place of a lost one, and return a report of one line.
+        """Start another process in place of a lost one, and return one line about the loss.
 
         Args:
             error: error by which the loss was noticed.

@@ -118,7 +118,7 @@ class RayEnvironment(RemoteEnvironment):
         updates: Callable[[], int],
         forget: Callable[[Tensor], object],
     ) -> Collector:
-        """Send the policy to the collectors, and return the one that receives their steps."""
+        """Send the policy to the processes, and return the collector that receives their steps."""
         policy = cloudpickle.dumps(copy.deepcopy(agent.policy).to(_CPU))
         self._known["set_policy"] = policy
         self.call_each("set_policy", repeat(policy))

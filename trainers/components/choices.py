@@ -57,7 +57,7 @@ def _folder(entry: str) -> Path:
 
 
 def check_choices(arguments: Iterable[str]) -> None:
-    """Refuse an argument that is not a setting, and an unknown name of agent, environment and such.
+    """Refuse an argument that is not a setting, or an unknown agent, environment or preset.
 
     This needs only the names of files, so that a mistyped name is refused before torch is imported.
 

@@ -26,7 +26,7 @@ _LIGHT: Final = {*sys.stdlib_module_names, "annotated_types", "pydantic", "typin
 
 
 class _Placeholder:
-    """A value that only an import can tell, as is every part of it; a base class is left out."""
+    """A value that only an import can tell, or one derived from it; as a base, it is left out."""
 
     def __repr__(self) -> str:
         return "..."

@@ -1,4 +1,4 @@
-"""Contract of an exported policy, as JSON: its inputs, its output, its measured success."""
+"""Contract of an exported policy, as JSON: its inputs, its output, its measured result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SHARED: Final = ("name", "shape", "dtype", "unit", "frames", "table", "range")
 
 @dataclass(frozen=True)
 class Contract:
-    """Inputs, output and measured success of an exported policy.
+    """Inputs, output and measured result of an exported policy.
 
     Attributes:
         agent: class name of the agent.

@@ -1,4 +1,4 @@
-"""Mode export: write a policy as ONNX and torch.export files, with its measured success."""
+"""Mode export: write a policy as ONNX and torch.export files, with its measured result."""
 
 import time
 from collections.abc import Iterator

@@ -124,7 +124,7 @@ class Viewer:
             page.plot("reward over this episode", player.curves())
 
     def _text(self) -> str:
-        """Return the name of the policy, and its success so far."""
+        """Return the name of the policy, and its results so far."""
         player = self._player
         if self._playing is not None:
             follows = f" ({self._choice})" if self._choice in (NEWEST, BEST) else ""
