@@ -115,9 +115,9 @@ def film(
     frame_seconds = _frame_seconds(step_seconds, video)
     if frame_seconds > _MAX_FRAME_SECONDS:
         raise ConfigurationError(
-            f"demo.speed={speed:g}: each picture would last {frame_seconds:.3g} s; at most "
-            f"{_MAX_FRAME_SECONDS:g} s, a speed of "
-            f"{speed * frame_seconds / _MAX_FRAME_SECONDS:.2g}, can be written"
+            f"demo.speed={speed:g}: each picture would last {frame_seconds:.3g} s, at most "
+            f"{_MAX_FRAME_SECONDS:g} s can be written; use a speed above "
+            f"{speed * frame_seconds / _MAX_FRAME_SECONDS:.4g}"
         )
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
