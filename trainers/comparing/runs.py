@@ -69,8 +69,9 @@ class Run:
     def curve(self) -> Mapping[str, Scores]:
         """Evaluations during the training: `frames`, `seconds` and `score`, each `[T]`."""
         scores = self.metric(f"evaluation/{self.measure}")
-        rows = np.isfinite(scores) & np.isfinite(self.metrics["seconds"])
-        found = {name: self.metrics[name][rows] for name in ("frames", "seconds")}
+        axes = {name: self.metrics[name] for name in ("frames", "seconds")}
+        rows = np.isfinite([scores, *axes.values()]).all(0)
+        found = {name: column[rows] for name, column in axes.items()}
         return {**found, "score": scores[rows]}
 
     @property

@@ -195,6 +195,7 @@ def test_success_rates_and_returns_of_one_environment_are_apart() -> None:
 ODD = {
     "a row of a callback": "100,1.0,,2.0,\n200,2.0,,4.0,\n300,,,,0.5\n",
     "the first row at once": "0,0.0,,4.0,\n",
+    "no number of frames": ",1.0,,9.0,\n200,2.0,,4.0,\n",
     "no success rate": "100,1.0,nan,4.0,\n200,2.0,nan,-inf,\n",
     "huge": "100,1.0,,4.0,1e308\n200,2.0,,3.0,-1e308\n300,3.0,,3.0,inf\n",
 }
