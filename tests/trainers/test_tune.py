@@ -269,15 +269,19 @@ def test_a_trial_that_raises_fails_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
+        sys.stdout.write("step of a robot\n")
         raise RuntimeError("out of memory\nsecond line")
 
     monkeypatch.setattr(TorchRLTrainer, "collect", during("0001", fail))
     outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
     assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
-    assert "trial 1: failed, RuntimeError: out of memory" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "trial 1: failed, RuntimeError: out of memory" in shown.err
+    assert "step of a robot" not in shown.out
     output = (outcome.folder / "trials/0001/output.txt").read_text()
     assert "Traceback" in output
     assert "second line" in output
+    assert "step of a robot" in output
 
 
 def test_a_trial_that_raises_leaves_no_memory_to_the_next_one(

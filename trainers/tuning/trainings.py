@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -79,9 +79,13 @@ def _typed(settings: Settings) -> dict[str, Any]:
 
 @contextmanager
 def output_to(path: Path) -> Iterator[None]:
-    """Append what a training prints and logs, its exception too, to a file, not the terminal."""
+    """Append the prints, the log and the exception of a training to a file, not the terminal."""
     handlers = [h for h in logging.root.handlers if isinstance(h, logging.StreamHandler)]
-    with path.open("a", encoding="utf-8") as output, redirect_stderr(output):
+    with (
+        path.open("a", encoding="utf-8") as output,
+        redirect_stdout(output),
+        redirect_stderr(output),
+    ):
         before = [(handler, handler.setStream(output)) for handler in handlers]
         try:
             yield
