@@ -179,6 +179,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluation_requested = False
         self.evaluations: dict[int, Evaluation] = {}
         self.evaluation_seconds = 0.0
+        self._is_resumed = False
 
         sizes = self.frames_per_step, self.replay_capacity, self.random_frames
         stacks, table = can.frame_stacks, can.action_table
@@ -235,7 +236,7 @@ class TorchRLTrainer(CheckedFields):
         Raises:
             ConfigurationError: the folder has the checkpoints of another training.
         """
-        is_new = self.frames == 0 and self.saver.newest is None
+        is_new = self.frames == 0 and self.saver.newest is None and not self._is_resumed
         if is_new and self.checkpoints.latest() is not None:
             raise ConfigurationError(
                 f"folder={self.folder}: it has the checkpoints of another training, which this one "
@@ -472,6 +473,7 @@ class TorchRLTrainer(CheckedFields):
                 environment.
         """
         resume(self, checkpoint, state)
+        self._is_resumed = True
 
     def begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.
