@@ -62,9 +62,9 @@ class TorchRLTrainer(CheckedFields):
         env: training environment, any TorchRL environment that `as_environment` accepts.
         agent: agent to train; its device holds the networks and the replay buffer.
         folder: run folder, which receives metrics and checkpoints.
-        evaluation_env: environment in its evaluation mode. Without one, evaluations use `env` if it
-            can switch its mode (`Capabilities.can_switch_mode`), or else an `Evaluator`, which
-            builds one on demand; with None there are no evaluations then.
+        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
+            demand. With an `Evaluator` or None, evaluations use `env` if it can switch its mode
+            (`Capabilities.can_switch_mode`); otherwise there are none with None.
         config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
             class and settings of agent and trainer.
         execution: executes policy steps and gradient steps; by default it chooses precision and
