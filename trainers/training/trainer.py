@@ -31,18 +31,18 @@ from trainers.components.component import record
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError
 from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
+from trainers.finite_watch import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
-from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.system import SystemUsage
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
-from trainers.training.finiteness import restart_failed
+from trainers.training.metric_rows import MetricRows
+from trainers.training.nonfinite import restart_failed
 from trainers.training.progress import ProgressDisplay
 from trainers.training.resuming import resume
-from trainers.training.rows import MetricRows
 from trainers.training.saving import (
     CheckpointSaver,
     begin_save,
