@@ -109,7 +109,7 @@ def test_help_works_without_the_extra(
 @pytest.mark.parametrize(
     ("argument", "problem"),
     [
-        ("sizes=16", "valid list"),
+        ("sizes=16", "write [16]"),
         ("sizes=[]", "at least 1 value"),
         ("sizes=[0]", "greater than or equal to 1"),
         ("sizes=[1,", "JSON"),

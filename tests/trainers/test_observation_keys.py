@@ -41,7 +41,7 @@ def test_observation_keys_are_saved_with_a_run_and_restored(
     ("keys", "said"),
     [
         ("[speed]", "there is no observation speed; this environment has: observation, objects"),
-        ("observation", "observation_keys=observation: input should be a valid list"),
+        ("observation", "observation_keys=observation: input should be a list; write ["),
         ("[]", "observation_keys=[]: it takes at least 1 value"),
     ],
 )

@@ -34,7 +34,7 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers import ranks
-from trainers.nonfinite import NonfiniteError
+from trainers.finite_watch import NonfiniteError
 from trainers.ranks import _failure
 from trainers.run import run, settings_of
 

@@ -25,8 +25,8 @@ from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
+from trainers.finite_watch import NonfiniteError
 from trainers.modes.outcome import RunOutcome
-from trainers.nonfinite import NonfiniteError
 from trainers.run import run, settings_of
 from trainers.training.trainer import TorchRLTrainer
 from trainers.tuning.judgement import read_judged

@@ -79,7 +79,7 @@ class Environment(EnvBase):
         return int(self.batch_size[0])
 
     @property
-    def class_name(self) -> str:
+    def _class_name(self) -> str:
         """Name of the class; a view has that of the environment beneath, see `name_of`."""
         return type(self).__name__
 
@@ -333,7 +333,7 @@ def base_of(env: EnvBase) -> EnvBase:
 def name_of(env: EnvBase) -> str:
     """Return the class name of the environment beneath all transforms and views."""
     base = base_of(env)
-    return base.class_name if isinstance(base, Environment) else type(base).__name__
+    return base._class_name if isinstance(base, Environment) else type(base).__name__
 
 
 def group_of(env: EnvBase) -> str | None:

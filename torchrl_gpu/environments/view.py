@@ -36,7 +36,7 @@ class EnvironmentView(Environment):
         return base if isinstance(base, Environment) else defaults  # type: ignore[return-value]
 
     @property
-    def class_name(self) -> str:
+    def _class_name(self) -> str:
         """Name of the class of the wrapped environment."""
         return name_of(self.env)
 

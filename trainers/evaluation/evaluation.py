@@ -25,8 +25,8 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.processes import ONE_PROCESS, Processes
+from trainers.finite_watch import FiniteWatch, NonfiniteError
 from trainers.metrics import EpisodeStatistics, read
-from trainers.nonfinite import FiniteWatch, NonfiniteError
 
 # Reading the finished episodes back from an accelerator stalls its pipeline.
 _STEPS_BETWEEN_READS = 10

@@ -26,11 +26,11 @@ from torchrl_gpu.tables import human_time
 from trainers.command_line.settings import Settings
 from trainers.evaluation.evaluation import Evaluation, evaluations_of
 from trainers.evaluation.evaluator import Evaluator
+from trainers.finite_watch import NonfiniteError
 from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.viewer_process import viewer_beside
-from trainers.nonfinite import NonfiniteError
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
 from trainers.signals import Interruption, stops

@@ -15,11 +15,11 @@ from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Settings
+from trainers.finite_watch import NonfiniteError
 from trainers.modes.building import evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.train import build_trainer
-from trainers.nonfinite import NonfiniteError
 from trainers.signals import Interruption, stops
 from trainers.training.progress import ProgressDisplay
 from trainers.tuning.judgement import Judged, read_judged, write_judged

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from agents.modules.training_state import networks_state, nonfinite
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.processes import Processes
-from trainers.training.finiteness import refuse_nonfinite
+from trainers.training.nonfinite import refuse_nonfinite
 from trainers.training.resuming import state_of
 
 if TYPE_CHECKING:

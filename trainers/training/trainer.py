@@ -31,18 +31,18 @@ from trainers.components.component import record
 from trainers.components.pairing import overlap_of
 from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError
 from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
+from trainers.finite_watch import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.metrics import EpisodeStatistics, MetricAccumulator
-from trainers.nonfinite import FiniteWatch, NonfiniteError, OnNonfinite
 from trainers.profiling.profile import Profile
 from trainers.profiling.trace import Trace
 from trainers.runs.loggers import LoggerName, MetricLogger
 from trainers.system import SystemUsage
 from trainers.training.callbacks import Callback
 from trainers.training.experience import check_updates, experience_of, learned_transitions
-from trainers.training.finiteness import restart_failed
+from trainers.training.metric_rows import MetricRows
+from trainers.training.nonfinite import restart_failed
 from trainers.training.progress import ProgressDisplay
 from trainers.training.resuming import resume
-from trainers.training.rows import MetricRows
 from trainers.training.saving import (
     CheckpointSaver,
     begin_save,
@@ -62,9 +62,9 @@ class TorchRLTrainer(CheckedFields):
         env: training environment, any TorchRL environment that `as_environment` accepts.
         agent: agent to train; its device holds the networks and the replay buffer.
         folder: run folder, which receives metrics and checkpoints.
-        evaluation_env: environment in its evaluation mode. Without one, evaluations use `env` if it
-            can switch its mode (`Capabilities.can_switch_mode`), or else an `Evaluator`, which
-            builds one on demand; with None there are no evaluations then.
+        evaluation_env: environment in its evaluation mode, or an `Evaluator`, which builds one on
+            demand. With an `Evaluator` or None, evaluations use `env` if it can switch its mode
+            (`Capabilities.can_switch_mode`); otherwise there are none with None.
         config: configuration of the run, saved in every checkpoint (JSON values). The trainer adds
             class and settings of agent and trainer.
         execution: executes policy steps and gradient steps; by default it chooses precision and
@@ -179,6 +179,7 @@ class TorchRLTrainer(CheckedFields):
         self.evaluation_requested = False
         self.evaluations: dict[int, Evaluation] = {}
         self.evaluation_seconds = 0.0
+        self._is_resumed = False
 
         sizes = self.frames_per_step, self.replay_capacity, self.random_frames
         stacks, table = can.frame_stacks, can.action_table
@@ -235,7 +236,7 @@ class TorchRLTrainer(CheckedFields):
         Raises:
             ConfigurationError: the folder has the checkpoints of another training.
         """
-        is_new = self.frames == 0 and self.saver.newest is None
+        is_new = self.frames == 0 and self.saver.newest is None and not self._is_resumed
         if is_new and self.checkpoints.latest() is not None:
             raise ConfigurationError(
                 f"folder={self.folder}: it has the checkpoints of another training, which this one "
@@ -472,6 +473,7 @@ class TorchRLTrainer(CheckedFields):
                 environment.
         """
         resume(self, checkpoint, state)
+        self._is_resumed = True
 
     def begin_new_episodes(self) -> None:
         """Abandon the open episodes of an environment whose state cannot be restored.

@@ -251,6 +251,17 @@ def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None
     assert another.frames == 336
 
 
+def test_a_training_goes_on_from_a_checkpoint_before_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = make_trainer(tmp_path).save()
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer(tmp_path, total_frames=176)
+    trainer.load(checkpoint.relative_to(tmp_path))  # which the trainer knows by another path
+    trainer.train()
+    assert trainer.frames == 176
+
+
 class FailingEnv(IdentityEnv):
     """Environment 3 returns an entry that is not finite, from its 40th step until a reset."""
 

@@ -28,8 +28,8 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
 from trainers import Callback
 from trainers.signals import stops
+from trainers.training.metric_rows import MetricRows
 from trainers.training.progress import ProgressDisplay
-from trainers.training.rows import MetricRows
 from trainers.training.trainer import TorchRLTrainer
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")

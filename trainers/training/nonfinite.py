@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tensordict import TensorDictBase
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from trainers.nonfinite import NonfiniteError, without
+from trainers.finite_watch import NonfiniteError, without
 
 if TYPE_CHECKING:
     from trainers.training.trainer import TorchRLTrainer

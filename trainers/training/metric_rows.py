@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from trainers.metrics import metrics_of, read, reading_of
-from trainers.training.finiteness import refuse_nonfinite
+from trainers.training.nonfinite import refuse_nonfinite
 
 if TYPE_CHECKING:
     from trainers.training.progress import ProgressDisplay
