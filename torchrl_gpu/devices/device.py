@@ -38,7 +38,7 @@ def resolve_device(name: str) -> torch.device:
     kind = known[kind_name]
     count, reason = kind.look()
     if not count:
-        problem = f"is not available: {reason} (torchrl-gpu doctor names the missing installations)"
+        problem = f"is not available: {reason} (torchrl-gpu doctor shows how to install it)"
         raise _refusal(name, problem)
     if colon and not (index.isdecimal() and int(index) < count):
         raise _refusal(name, f"is not available: {kind_name} has the indices 0 to {count - 1}")
