@@ -48,7 +48,7 @@ class Program:
         self.process.join(seconds)
         assert not self.process.is_alive(), f"still runs: {self.output}"
         _, alive = psutil.wait_procs(session(self.pid), timeout=10)
-        assert not alive
+        assert not alive, [(each.status(), each.cmdline()) for each in alive]
         assert "Traceback" not in self.output
         assert "ignored" not in self.output
         return self.process.exitcode

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
+import psutil
 import torch
 
 from envs.processes import end_with, parent_of_workers
@@ -89,9 +90,20 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
         yield
     finally:
         over.set()
-        process.kill()
-        process.wait()
+        _end(process)
         reader.join(_SECONDS_TO_END)
+
+
+def _end(viewer: subprocess.Popen[bytes]) -> None:
+    """End a viewer together with the processes of its simulator, which may still be starting."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(viewer.pid)
+        process.suspend()  # it starts no more of them
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+    viewer.kill()
+    viewer.wait()
 
 
 def _log(stdout: IO[bytes], over: threading.Event) -> None:
