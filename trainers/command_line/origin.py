@@ -21,7 +21,7 @@ from trainers.runs.pretrained import find_policy
 
 
 class Origin(NamedTuple):
-    """What a command goes on from; the attributes are those of `Settings`."""
+    """An earlier run or policy that a command uses; the attributes are those of `Settings`."""
 
     checkpoint: Path | None = None
     state: dict[str, Any] | None = None

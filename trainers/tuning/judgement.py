@@ -50,7 +50,7 @@ class Judged:
 
 
 def read_judged(path: Path, of: Mapping[str, Any]) -> list[Judged]:
-    """Return the runs of a judgement that was stopped, or has ended; none if there is no such file.
+    """Return the runs of a judgement that was stopped, or has ended; an empty list without a file.
 
     Args:
         path: `judged.json` of the study.
