@@ -76,6 +76,20 @@ class MarineNavEnv(SeaEnv):
             vortices and obstacles.
     """
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other: see `Environment`."""
+        curriculum, mixture = settings["curriculum"], settings["mixture"]
+        if curriculum and mixture:
+            raise ConfigurationError(
+                "env.curriculum, env.mixture: set one; stages follow one another or train all "
+                "at once"
+            )
+        if settings["schedule"] is not None and not (curriculum or mixture):
+            raise ConfigurationError(
+                "env.schedule: without effect; add env.curriculum=true or env.mixture=true"
+            )
+
     @checked
     def __init__(
         self,
@@ -99,15 +113,7 @@ class MarineNavEnv(SeaEnv):
     ) -> None:
         size = Size(num_robots, num_vortices, num_obstacles)
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
-        if curriculum and mixture:
-            raise ConfigurationError(
-                "env.curriculum, env.mixture: set one; stages follow one another or train all "
-                "at once"
-            )
-        if schedule is not None and not (curriculum or mixture):
-            raise ConfigurationError(
-                "env.schedule: without effect; add env.curriculum=true or env.mixture=true"
-            )
+        self.check_combination(locals())
         if (curriculum or mixture) and mode == "train":
             stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]
         check_stages(stages, size)
