@@ -112,6 +112,8 @@ def test_outlines_are_read_without_torch() -> None:
         ("env=lift_cube env.frame_stack=2", "env.frame_stack=2: there are no images"),
         ("env.curriculum=true env.mixture=true", "env.curriculum, env.mixture: set one"),
         ("env.schedule=[[0,3,0,30]]", "env.schedule: without effect"),
+        ("mode=eval env.curriculum=true env.schedule=[[5,3,0,30]]", "increase from frame 0, not"),
+        ("mode=eval env.mixture=true env.schedule=[[0,0,0,30]]", "=[[0, 0, 0, 30]]: input should"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused_early(typed: str, said: str) -> None:
