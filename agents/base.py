@@ -285,6 +285,17 @@ class OffPolicyAgent(Agent):
     demonstrations: hp.Demonstrations = None
     demonstration_share: hp.DemonstrationShare = 0.25
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse a share of no demonstrations, and more: see the base class."""
+        super().check_combination(settings)
+        share, default = settings["demonstration_share"], cls.demonstration_share
+        if settings["demonstrations"] is None and share != default:
+            raise ConfigurationError(
+                f"agent.demonstration_share={share:g}: without effect; add agent.demonstrations="
+                f"FOLDER, or use {default:g}"
+            )
+
     @property
     def replay_type(self) -> Callable[..., ReplayBuffer]:
         """Class of the replay buffer, or its constructor with some arguments bound."""

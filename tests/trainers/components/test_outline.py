@@ -114,6 +114,7 @@ def test_outlines_are_read_without_torch() -> None:
         ("env.schedule=[[0,3,0,30]]", "env.schedule: without effect"),
         ("mode=eval env.curriculum=true env.schedule=[[5,3,0,30]]", "increase from frame 0, not"),
         ("mode=eval env.mixture=true env.schedule=[[0,0,0,30]]", "=[[0, 0, 0, 30]]: input should"),
+        ("agent.demonstration_share=.5", "agent.demonstration_share=0.5: without effect; add"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused_early(typed: str, said: str) -> None:
