@@ -335,9 +335,9 @@ class FanucEnv(ArmEnv):
         return self._drawing().scene(self._poses)
 
     def _poses(self, index: int) -> dict[str, Pose]:
-        joints = self._geometry.relative_frames(self._arms.state[index, 0])[0].double().numpy()
-        target = np.eye(4)
-        target[:3, 3] = self.target[index]
+        joints = self._geometry.relative_frames(self._arms.state[index, 0])[0].cpu().numpy()
+        target = np.eye(4, dtype=np.float32)
+        target[:3, 3] = self.target[index].cpu()
         return {TARGET: target, **dict(zip(body_names(self.robot), joints, strict=True))}
 
     def _drawing(self) -> ArmRenderer:

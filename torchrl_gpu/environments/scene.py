@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # Homogeneous transform `[4, 4]`, metres.
-Pose = NDArray[np.float64]
+Pose = NDArray[np.floating]
 Kind = Literal["box", "sphere", "cylinder", "capsule", "mesh"]
 
 
