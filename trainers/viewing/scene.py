@@ -37,22 +37,23 @@ class DrawnScene:
                     color=tuple(shape.color),
                     flat_shading=True,
                 )
-        self._places = self._turns = np.empty(0)
+        # Rotation and position of each body `[B, 7]`.
+        self._sent = np.full((1, 7), np.nan)
 
     def move(self, index: int) -> None:
         """Show the environment of this index; only changes are sent."""
         poses = self._scene.poses(index)
         matrices = np.stack([*poses.values()])
-        places = matrices[:, :3, 3]
-        turns = self._rotations.from_matrix(matrices[:, :3, :3]).wxyz
-        is_first = len(self._places) == 0
+        rotations = self._rotations.from_matrix(matrices[:, :3, :3]).wxyz
+        places = np.concatenate((rotations, matrices[:, :3, 3]), 1)
+        changed = places != self._sent
         with self._atomic():
-            for body, name in enumerate(poses):
-                if is_first or (places[body] != self._places[body]).any():
-                    self._frames[name].position = places[body]
-                if is_first or (turns[body] != self._turns[body]).any():
-                    self._frames[name].wxyz = turns[body]
-        self._places, self._turns = places, turns
+            for name, place, is_new in zip(poses, places, changed, strict=True):
+                if is_new[:4].any():
+                    self._frames[name].wxyz = place[:4]
+                if is_new[4:].any():
+                    self._frames[name].position = place[4:]
+        self._sent = places
 
 
 def mesh_of(shape: Shape) -> Any:
