@@ -141,7 +141,7 @@ class ArmRenderer:
         return self.frame(joints, target, self._trail)
 
     def scene(self, poses: Callable[[int], Mapping[str, Pose]]) -> Scene:
-        """Return the scene of an arm, before the first picture.
+        """Return the scene of an arm.
 
         Args:
             poses: see `Scene`; of the bodies `body_names(robot)` and `TARGET`.

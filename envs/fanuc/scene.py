@@ -28,10 +28,7 @@ def body_names(robot: Robot) -> list[str]:
 
 
 def shapes_of(client: Client, body: int) -> Iterator[tuple[int, Shape]]:
-    """Yield the visual shapes of a multi-body, each after the index of its body: see `Robot`.
-
-    All joint angles have to be 0.
-    """
+    """Yield the visual shapes of a multi-body, each after the index of its body: see `Robot`."""
     parts = parts_of(body, client)
     origins = [_frame(client, body, link) for link in (-1, *revolute_joints(body, client))]
     for _, link, kind, size, file, *pose, color in client.getVisualShapeData(body):

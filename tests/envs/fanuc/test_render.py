@@ -79,10 +79,10 @@ def test_the_scene_of_an_arm_covers_the_same_pixels_as_its_picture(
 ) -> None:
     mesh_of = pytest.importorskip("trainers.viewing.scene").mesh_of
     env = make_env(num_envs=2, urdf=urdf)
-    scene = env.scene()
     env.reset()
     for index in range(2):
         env.render(index)
+        scene = env.scene()
         renderer = env._drawing()
         view, projection = (
             np.reshape(matrix, (4, 4), order="F")
