@@ -1,7 +1,7 @@
 """Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
 
 import math
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -146,13 +146,14 @@ class ArmRenderer:
         Args:
             poses: see `Scene`; of the bodies `body_names(robot)` and `TARGET`.
         """
-        bodies: dict[str, list[Shape]] = defaultdict(list)
-        for body, names in (
-            (self._floor, ["floor"]),
-            (self._target, [TARGET]),
-            (self._arm, ["base", *self._body_names]),
-        ):
-            for part, shape in shapes_of(self._client, body):
+        named = {
+            self._floor: ["floor"],
+            self._target: [TARGET],
+            self._arm: ["base", *self._body_names],
+        }
+        bodies: dict[str, list[Shape]] = {name: [] for names in named.values() for name in names}
+        for number, names in named.items():
+            for part, shape in shapes_of(self._client, number):
                 bodies[names[part]].append(shape)
         camera = np.linalg.inv(np.reshape(self._view, (4, 4), order="F"))[:3, 3]
         angle = math.radians(FIELD_OF_VIEW)

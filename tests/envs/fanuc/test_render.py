@@ -96,7 +96,7 @@ def test_the_scene_of_an_arm_covers_the_same_pixels_as_its_picture(
         for body, names in ((renderer._arm, arm), (renderer._target, [TARGET])):
             points = []
             for name in names:
-                for shape in scene.bodies.get(name, []):
+                for shape in scene.bodies[name]:
                     vertices = np.asarray(mesh_of(shape).vertices)
                     points.append(np.c_[vertices, np.ones(len(vertices))] @ _world(poses, name).T)
             x, y, _, w = projection @ view @ np.concatenate(points).T
