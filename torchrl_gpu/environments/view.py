@@ -7,6 +7,7 @@ from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.environment import Environment, Mode, base_of, name_of
+from torchrl_gpu.environments.scene import Scene
 from torchrl_gpu.processes import Processes
 
 
@@ -43,6 +44,10 @@ class EnvironmentView(Environment):
     def render(self, index: Any = 0) -> Tensor:
         """Render the wrapped environment."""
         return self._inner.render(index)
+
+    def scene(self) -> Scene | None:
+        """Return the scene of the wrapped environment."""
+        return self._inner.scene()
 
     def caption(self, index: int) -> str:
         """Return the caption of the wrapped environment."""
