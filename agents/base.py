@@ -109,7 +109,7 @@ class Agent(CheckedFields, Resumable, ABC):
             pair = f"{name}_end", f"{name}_frames"
             if settings.keys() >= {*pair} and len({settings[each] is None for each in pair}) > 1:
                 raise ConfigurationError(
-                    f"agent.{pair[0]}, agent.{pair[1]}: a schedule needs both of them"
+                    f"agent.{pair[0]} and agent.{pair[1]}: a schedule needs both of them"
                 )
 
     def __post_init__(self) -> None:

@@ -99,7 +99,7 @@ def test_outlines_are_read_without_torch() -> None:
     ("typed", "said"),
     [
         ("agent=sac agent.learning_rate_end=0", "agent.learning_rate_frames: a schedule needs"),
-        ("agent=ppo agent.entropy_coefficient_frames=9", "agent.entropy_coefficient_end, agent."),
+        ("agent=ppo agent.entropy_coefficient_frames=9", "agent.entropy_coefficient_end and ag"),
         (
             "agent=ppo agent.target_kl=.1 agent.learning_rate_end=0 agent.learning_rate_frames=9",
             "agent.target_kl, agent.learning_rate_end: set one",
