@@ -259,7 +259,7 @@ class AdaptedEnvironment(EnvironmentView):
             return
         episodes = state_dict.get("episodes") if self.capabilities.has_state else None
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
-        root = self._episodes.reset(self.env, episodes)
+        root = self._episodes.reset(episodes)
         self._root = None
         self._load_transforms(state_dict["transforms"])
         base_of(self.env).load_state_dict(state_dict["base"])

@@ -57,16 +57,12 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
     return hidden
 
 
-def transformed_levels(env: EnvBase) -> Iterator[TransformedEnv]:
-    """Yield the nested `TransformedEnv` instances of an environment, outermost first."""
-    while isinstance(env, TransformedEnv):
-        yield env
-        env = env.base_env
-
-
 def transforms_of(env: EnvBase) -> Iterator[Transform]:
     """Yield all transforms of an environment, innermost first."""
-    pending = [level.transform for level in transformed_levels(env)]
+    pending: list[Transform] = []
+    while isinstance(env, TransformedEnv):
+        pending.append(env.transform)
+        env = env.base_env
     while pending:
         transform = pending.pop()
         if isinstance(transform, Compose):
