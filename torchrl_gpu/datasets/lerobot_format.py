@@ -42,7 +42,7 @@ _REWARD, _DONE, _SUCCESS = "next.reward", "next.done", "next.success"
 _TERMINATED, _TRUNCATED = "next.terminated", "next.truncated"
 
 
-class LeRobotWriter:
+class Writer:
     """Writes episodes as a LeRobot dataset into an empty folder.
 
     `name` is that of the dataset, and of its only task.
@@ -174,9 +174,6 @@ class LeRobotWriter:
             self._file, self._bytes = pq.ParquetWriter(path, table.schema), 0
         self._file.write_table(table)
         self._bytes += table.nbytes
-
-
-writer = LeRobotWriter
 
 
 def opened(folder: Path) -> Dataset:
