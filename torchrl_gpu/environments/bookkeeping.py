@@ -76,11 +76,8 @@ def frozen_statistics(env: EnvBase) -> Iterator[None]:
     """Keep the running statistics of all transforms (`VecNormV2`) as they are within the block."""
     moving: list[Transform] = []
     while isinstance(env, TransformedEnv | EnvironmentView):
-        if isinstance(env, EnvironmentView):
-            env = env.env
-            continue
         moving += [each for each in transforms_of(env) if getattr(each, "frozen", None) is False]
-        env = base_of(env)
+        env = env.env if isinstance(env, EnvironmentView) else base_of(env)
     for transform in moving:
         transform.freeze()
     try:
