@@ -115,7 +115,9 @@ class Agent(CheckedFields, Resumable, ABC):
     def __post_init__(self) -> None:
         """Check settings and specs. An override calls this first, then builds the networks."""
         super().__init__()
-        self.check_combination(vars(self))
+        # With those that a subclass fixes, which are attributes of the class.
+        names = [name for name in self.__dataclass_fields__ if hasattr(self, name)]
+        self.check_combination({name: getattr(self, name) for name in names})
         if self.observation_spec.ndim != 1:
             raise ConfigurationError(
                 "observation_spec: its batch size has to be [num_envs], not "

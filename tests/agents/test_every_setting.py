@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from typing import Any
+from dataclasses import field
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from tensordict import TensorDict
 from torch import nn
 from torchrl.data import Unbounded
 
-from agents import ACIQN, DDPG, IQN, SAC, Rainbow
+from agents import ACIQN, DDPG, IQN, PPO, SAC, Rainbow
 from agents.base import Agent
 from agents.modules.networks import ACTIVATIONS, ReLU
 from tests.helpers.agents import (
@@ -102,6 +103,21 @@ def test_half_a_schedule_is_refused(agent_class: type[Agent], half: dict[str, An
     specs = small_specs(min(agent_class.actions))
     with pytest.raises(ConfigurationError, match=r"rate_end and agent\.learning_rate_frames: "):
         build(agent_class, *specs, **half)
+
+
+class Fixed(PPO):
+    """Takes two settings of its base class no longer."""
+
+    target_kl: ClassVar[float] = 0.01  # type: ignore[misc]
+    learning_rate_frames: int = field(init=False, default=9)
+
+
+def test_settings_that_a_subclass_fixes_are_checked_together_with_the_others() -> None:
+    specs = small_specs("continuous")
+    with pytest.raises(ConfigurationError, match="learning_rate_end: set one"):
+        build(Fixed, *specs, learning_rate_end=0.0)
+    with pytest.raises(ConfigurationError, match=r"agent\.learning_rate_frames: a schedule needs"):
+        build(Fixed, *specs)
 
 
 @every_agent_class
