@@ -152,7 +152,7 @@ class FanucEnv(ArmEnv):
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Seed = 0,
     ) -> None:
-        self.check_combination(locals())
+        FanucEnv.check_combination(locals())
         arm = {"robot": robot, "urdf": urdf, "tool": tool}
         settings = {"num_envs": num_envs, "simulator": simulator, "control_rate": control_rate}
         self.capabilities = self.capabilities_of(settings | arm, torch.device(device))

@@ -105,7 +105,7 @@ class LiftCubeEnv(ArmEnv):
         show_viewer: bool = False,
         seed: Seed = 0,
     ) -> None:
-        self.check_combination(locals())
+        LiftCubeEnv.check_combination(locals())
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)

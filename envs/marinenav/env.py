@@ -122,7 +122,7 @@ class MarineNavEnv(SeaEnv):
     ) -> None:
         size = Size(num_robots, num_vortices, num_obstacles)
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
-        self.check_combination(locals())
+        MarineNavEnv.check_combination(locals())
         if (curriculum or mixture) and mode == "train":
             stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]
         check_stages(stages, size)

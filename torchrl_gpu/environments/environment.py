@@ -78,6 +78,9 @@ class Environment(EnvBase):
     def check_combination(cls, settings: Mapping[str, Any]) -> None:
         """Refuse settings that exclude or need each other, before anything is built; here none.
 
+        A constructor calls the method of its class by the name of the class, because that of a
+        subclass may read settings that only the subclass has.
+
         Args:
             settings: constructor arguments by name, perhaps without those that the program passes
                 and without components.

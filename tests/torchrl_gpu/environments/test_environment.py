@@ -1,6 +1,6 @@
 """Capabilities of environments, and their shared `step_and_maybe_reset`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -116,16 +116,26 @@ def test_capabilities_default_to_none() -> None:
 
 
 class Small(MarineNavEnv):
-    """Has fewer arguments than its base class."""
+    """Has other arguments than its base class, and checks them."""
 
-    def __init__(self, *, num_envs: int = 2) -> None:
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        if settings["num_envs"] > settings["max_num_envs"]:
+            raise ConfigurationError("env.num_envs: more than env.max_num_envs")
+
+    def __init__(self, *, num_envs: int = 2, max_num_envs: int = 4) -> None:
         super().__init__(num_envs=num_envs)
 
 
 class Arm(FanucEnv):
-    """Has fewer arguments than its base class."""
+    """Has other arguments than its base class, and checks them."""
 
-    def __init__(self, *, num_envs: int = 1) -> None:
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        if settings["num_envs"] > settings["max_num_envs"]:
+            raise ConfigurationError("env.num_envs: more than env.max_num_envs")
+
+    def __init__(self, *, num_envs: int = 1, max_num_envs: int = 4) -> None:
         super().__init__(num_envs=num_envs, num_workers=1)
 
 
