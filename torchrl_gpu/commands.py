@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from torchrl_gpu.arguments import check_value, parameters_of, suggest
@@ -57,8 +57,10 @@ def read_arguments(
         given: names of parameters that the caller passes itself; they cannot be typed.
 
     Raises:
-        ConfigurationError: a name is unknown or missing, or a value has the wrong type or range.
+        ConfigurationError: a name is unknown or missing, a value has the wrong type or range, or
+            an argument has two values.
     """
+    check_once(arguments)
     parameters = {n: p for n, p in parameters_of(function).items() if n not in given}
     values: dict[str, Any] = {}
     for argument in arguments:
@@ -72,3 +74,16 @@ def read_arguments(
         if name not in values and parameter.default is inspect.Parameter.empty:
             raise ConfigurationError(f"{name}= is missing")
     return values
+
+
+def check_once(arguments: Iterable[str]) -> None:
+    """Refuse a `name=value` argument that is typed twice with different values.
+
+    Raises:
+        ConfigurationError: one is.
+    """
+    typed: dict[str, str] = {}
+    for argument in arguments:
+        before = typed.setdefault(argument.partition("=")[0], argument)
+        if before != argument:
+            raise ConfigurationError(f"{before} {argument}: leave one of them out")

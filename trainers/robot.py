@@ -16,7 +16,7 @@ from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import atomic_file, new_file
-from torchrl_gpu.commands import asks_for_help
+from torchrl_gpu.commands import asks_for_help, check_once
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
@@ -65,6 +65,7 @@ def examine(arguments: Sequence[str]) -> str:
         ConfigurationError: a setting is wrong, or the environment cannot simulate the arm.
     """
     files = [argument for argument in arguments if _is_file(argument)]
+    check_once(argument for argument in arguments if argument not in files)
     pictures = [a.removeprefix("picture=") for a in arguments if a.startswith("picture=")]
     typed = [a for a in arguments if a not in files and not a.startswith("picture=")]
     if len(files) > 1:

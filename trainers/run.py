@@ -183,6 +183,7 @@ class _FlagParser(argparse.ArgumentParser):
 
 def _start(arguments: list[str]) -> int:
     """Do what the flags say: help, information, settings, a sweep, or a run."""
+    from torchrl_gpu.commands import check_once
     from trainers.components.choices import as_settings, check_choices
 
     parser = _FlagParser(add_help=False, allow_abbrev=False)
@@ -198,11 +199,7 @@ def _start(arguments: list[str]) -> int:
             f"unrecognized arguments: {' '.join(others)}; "
             + (f"write {hint}" if hint else "see --help")
         )
-    typed: dict[str, str] = {}
-    for setting in flags.settings:  # in a script, the last value counts
-        before = typed.setdefault(setting.partition("=")[0], setting)
-        if before != setting:
-            raise ConfigurationError(f"{before} {setting}: leave one of them out")
+    check_once(flags.settings)  # in a script, the last value counts
     if flags.help:
         from trainers.command_line.composition import runs_of
         from trainers.command_line.help import help_text

@@ -114,6 +114,8 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
         ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
         ((str(LR_MATE), "picture=kept.png"), "picture=kept.png: it exists; choose another file"),
+        ((str(LR_MATE), "picture=a.png", "picture=b.png"), "picture=b.png: leave one of them out"),
+        ((str(LR_MATE), "seed=1", "seed=2"), "error: seed=1 seed=2: leave one of them out"),
         ((str(LR_MATE), str(LR_MATE)), "name one robot file"),
         (("experiment=fanuc/sac",), "write env=fanuc agent=sac, which select this preset"),
         ((BROKEN, "env=fanuc"), "broken.xml: is not XML"),

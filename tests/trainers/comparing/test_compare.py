@@ -377,6 +377,7 @@ REFUSED = {
     "range": (["runs", "success=2"], "success=2: "),
     "not finite": (["runs", "mean_return=nan"], "mean_return=nan: input should be a finite number"),
     "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
+    "twice": (["runs", "output=a.html", "output=b.html"], "output=b.html: leave one of them out"),
     "no metrics": (["bare"], "bare: the run has no metrics.csv yet, or no csv among trainer."),
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
