@@ -89,7 +89,7 @@ class Arm(CheckedFields):
                     )
         except OSError as error:
             raise ConfigurationError(f"{setting}: cannot be read ({reason(error)})") from None
-        except ElementTree.ParseError as error:
+        except (ElementTree.ParseError, LookupError) as error:  # the latter: unknown encoding
             raise ConfigurationError(f"{setting}: is not XML ({error})") from None
         actuators = len(self.joints) + len(self.fingers)
         for name, values, length in (

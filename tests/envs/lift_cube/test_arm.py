@@ -188,6 +188,7 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
     [
         ({"file": "arm.stl"}, "MJCF"),
         ({"file": "text.xml"}, r"env\.arm\.file=text\.xml: is not XML \(syntax error"),
+        ({"file": "code.xml"}, r"code\.xml: is not XML \(unknown encoding: foo\)"),
         ({"file": "page.urdf"}, "its root is <html>, not <mujoco> or <robot>"),
         ({"home": (0.0, 1.0)}, "it takes 7"),
         ({"stiffness": (1.0,)}, "it takes 9"),
@@ -203,6 +204,7 @@ def test_wrong_description_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("text.xml").write_text("arm")
+    Path("code.xml").write_text("<?xml version='1.0' encoding='foo'?><mujoco/>")
     Path("page.urdf").write_text("<html/>")
     with pytest.raises(ConfigurationError, match=words):
         Arm(**settings)
