@@ -106,7 +106,8 @@ class ProgressDisplay:
         if is_due or (begins and self._bar is not None):
             self._shown = now
             long_rate = self._rate(now, _ESTIMATE_SECONDS)
-            left = f"{human_time((self._total - frames) / long_rate)} left" if long_rate > 0 else ""
+            rest = max(self._total - frames, 0)  # the last step may go beyond the total
+            left = f"{human_time(rest / long_rate)} left" if long_rate > 0 else ""
             # Of units that take longer than a second, too few end in the shorter time.
             rate = self._rate(now, _RATE_SECONDS) if long_rate >= 1 else long_rate
             self._show(rate, left)

@@ -119,6 +119,14 @@ def test_neither_rate_nor_time_left_is_shown_before_the_first_frame() -> None:
     assert file.getvalue() == "  frames 0/1,000\n"
 
 
+def test_time_left_is_not_negative_after_the_last_frame() -> None:
+    file, clock = io.StringIO(), Clock()
+    display = ProgressDisplay(300, file=file, clock=clock)
+    clock.now += 10
+    display.update(320, stage="evaluating 0/200 episodes")
+    assert file.getvalue().endswith("   evaluating 0/200 episodes   0 s left\n")
+
+
 def test_messages_have_their_own_lines() -> None:
     file, clock = io.StringIO(), Clock()
     display = ProgressDisplay(1000, file=file, clock=clock)
