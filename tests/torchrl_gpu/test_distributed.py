@@ -34,7 +34,7 @@ from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 RANKS = 2
 HALF = BATCH // RANKS
-UPDATES, EXACT_UPDATES = 200, 20  # of equal bits, and in float64
+UPDATES, EXACT_UPDATES = 32, 10  # of equal bits, and in float64
 OPTIONS = {**WITH_ALL_OPTIONS, "rollout_length": 8}
 BY_NAME = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES}
 
