@@ -303,7 +303,7 @@ def test_collectors_share_frames_and_progress() -> None:
     state = learner.collector.state_dict()
     assert state["world"].keys() == {"frames"}  # and not that of all episodes
     assert int(state["world"]["frames"]) == STEPS * env.num_envs
-    state["world"]["frames"] += 1000
+    state["world"]["frames"] = state["world"]["frames"] + 1000
     kill(env, 1)
     assert not learner.collector.load_state_dict(state)
     learner.collector.restart()
