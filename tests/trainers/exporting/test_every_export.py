@@ -71,10 +71,9 @@ def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
     case: Case, convolutions: str, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    encoder = {"convolutions": convolutions, "channels": [2, 2]}
-    known: dict[str, Any] = {"encoder": ObservationEncoderFactory(**encoder)}
-    specs = MANY, small_specs(case.actions)[1]
-    agent = build(case.agent_class, *specs, **known, **SMALL, **DEFAULT_ATOMS)
+    encoder: dict[str, Any] = {"convolutions": convolutions, "channels": [2, 2]}
+    settings = {"encoder": ObservationEncoderFactory(**encoder), **SMALL, **DEFAULT_ATOMS}
+    agent = build(case.agent_class, MANY, small_specs(case.actions)[1], **settings)
     random_weights(agent, 0.3)
     stacks = Capabilities(frame_stacks={"pixels": 2})
     contract = exported(agent, tmp_path, stacks, encoder=encoder, **SMALL)
@@ -88,7 +87,7 @@ def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
     agent_class: type[Agent], tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    settings = {"normalize_observations": agent_class is PPO, **SMALL}
+    settings: dict[str, Any] = {"normalize_observations": agent_class is PPO, **SMALL}
     agent = build(agent_class, *small_specs("continuous", bounds=(2.0, 6.0)), **settings)
     random_weights(agent)
     for name, value in agent.policy.named_buffers():
