@@ -35,9 +35,11 @@ def forked_workers() -> Iterator[None]:
         mock.patch.object(constants, "SETUP_WORKER_FILENAME", __file__),
         mock.patch.dict(os.environ, {_ADDRESS: receiver.recv()}),
     ):
-        yield
-    server.kill()
-    server.join()
+        try:
+            yield
+        finally:
+            server.kill()
+            server.join()
 
 
 def _serve(sender: Connection) -> None:
