@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.helpers.program import call
+from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
 
 ROOT = str(Path(__file__).parents[2])
@@ -94,7 +94,7 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
 @needs_submitit
 def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Start) -> None:
     long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=4000")
-    program = start(*SWEEP, *LOCAL, *long, variables={"PYTHONPATH": ROOT})
+    program = start(*changed(SWEEP, *long), *LOCAL, variables={"PYTHONPATH": ROOT})
     program.wait_for_training()
     (job,) = tmp_path.glob("runs/sweeps/*/.submitit/*/*_submitted.pkl")
     (process,) = psutil.Process(int(job.parent.name)).children()

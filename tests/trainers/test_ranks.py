@@ -26,7 +26,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig
 
 from tests.helpers.forks import CAN_FORK, fork_server
-from tests.helpers.program import call
+from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -54,7 +54,7 @@ pytestmark = pytest.mark.skipif(num_cores() < 2, reason="one process for each co
 
 
 def settings(runs: Path, *more: str) -> list[str]:
-    return ["agent=sac", *TASK, *RUN, *SAC, f"runs={runs}", *more]
+    return changed(["agent=sac", *TASK, *RUN, *SAC, f"runs={runs}"], *more)
 
 
 def contents(folder: Path, frames: int) -> dict[str, Any]:
@@ -252,7 +252,7 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
 
 
 def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) -> None:
-    short = (*ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
+    short = changed(ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
     with started(tmp_path, *settings(tmp_path / "runs", "devices=2", *short)) as program:
         wait_for(lambda: list(tmp_path.rglob("summary.json")))
         program.send_signal(signal.SIGINT)

@@ -222,15 +222,10 @@ def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -
 def test_an_export_that_fails_leaves_the_older_folder_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent, rename = build(SAC, *small_specs("continuous"), **SMALL), Path.rename
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
     older = exported(agent, tmp_path, rows=1, **SMALL)  # as of an episode of one step
     assert older.agreement.observations == 1
     assert max(older.agreement.differences.values()) <= MAX_DIFFERENCE
-
-    def fail(path: Path, target: Path) -> Path:
-        if (path / "contract.json").exists() and target.name == "export" and "old" not in path.name:
-            raise OSError(5, "Input/output error")
-        return rename(path, target)
 
     def check_left(message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
@@ -239,9 +234,7 @@ def test_an_export_that_fails_leaves_the_older_folder_and_nothing_else(
         assert names == ["export", "policy.safetensors"]
         assert read_contract(tmp_path / "export") == older
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", fail)
-        check_left(r"cannot write .*export: Input/output error")
+    check_left(r"cannot write .*export: ")  # does not replace another one
     monkeypatch.setattr("trainers.exporting.agreement.MAX_DIFFERENCE", -1.0)
     monkeypatch.setattr("trainers.exporting.agreement._MAX_ROUNDING", -1.0)
     check_left(r"^mode=export: actions of ONNX Runtime differ")
