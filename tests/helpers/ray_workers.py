@@ -21,16 +21,19 @@ _ADDRESS = "RAY_WORKERS"
 
 @contextmanager
 def forked_workers() -> Iterator[None]:
-    """Fork the workers of a Ray that is started and left in the block."""
+    """Fork the workers of a Ray that is started and left in the block.
+
+    Where that is impossible, Ray starts them as ever, which takes seconds more each.
+    """
     forks = import_module("tests.helpers.forks")
-    if not forks.CAN_FORK:
+    constants = import_module("ray._private.ray_constants")
+    if not forks.CAN_FORK or not hasattr(constants, "SETUP_WORKER_FILENAME"):
         yield
         return
     context = forks.fork_server()
     receiver, sender = context.Pipe(duplex=False)
     server = context.Process(target=_serve, args=(sender,), daemon=True)
     server.start()
-    constants = import_module("ray._private.ray_constants")
     with (
         mock.patch.object(constants, "SETUP_WORKER_FILENAME", __file__),
         mock.patch.dict(os.environ, {_ADDRESS: receiver.recv()}),
