@@ -24,10 +24,8 @@ _WITH_GENESIS = (
 _SECONDS = {
     "Genesis": 200,
     "tests/trainers/collecting/test_ray.py": 100,
-    "tests/trainers/test_ranks.py": 80,
-    "tests/trainers/test_signals.py": 70,
-    "tests/test_clusters.py": 60,
-    "tests/trainers/test_launching.py": 50,
+    "tests/trainers/test_ranks.py": 40,
+    "tests/trainers/test_signals.py": 40,
     "tests/trainers/exporting/test_page.py": 50,
     "tests/torchrl_gpu/test_distributed.py": 40,
     "tests/trainers/exporting/test_every_export.py": 40,
