@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from torchrl_gpu.environments.capabilities import Capabilities as Capabilities
     from torchrl_gpu.environments.environment import Environment as Environment
     from torchrl_gpu.environments.robots import SharedPolicy as SharedPolicy
+    from torchrl_gpu.environments.scene import Scene as Scene
+    from torchrl_gpu.environments.scene import Shape as Shape
     from torchrl_gpu.environments.specs import action_spec as action_spec
     from torchrl_gpu.environments.specs import observation_spec as observation_spec
     from torchrl_gpu.errors import ConfigurationError as ConfigurationError

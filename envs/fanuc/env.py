@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
+import numpy as np
 import torch
 from pydantic import Field
 from tensordict import TensorDictBase
@@ -22,6 +23,7 @@ from envs.fanuc.reach import TOLERANCE, Reach
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.reward import Goal
 from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
+from envs.fanuc.scene import TARGET, body_names
 from envs.fanuc.starts import Starts
 from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
@@ -32,6 +34,7 @@ from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
+from torchrl_gpu.environments.scene import Pose, Scene
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 
@@ -322,12 +325,25 @@ class FanucEnv(ArmEnv):
 
     def render(self, index: int = 0) -> Tensor:
         """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
-        if self._renderer is None:
-            self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
         joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
         posture = (values[index].tolist() for values in (joints, target, tool))
-        frame = self._renderer.follow(index, int(self._arms.steps[index, 0]), *posture)
+        frame = self._drawing().follow(index, int(self._arms.steps[index, 0]), *posture)
         return torch.from_numpy(frame)
+
+    def scene(self) -> Scene:
+        """Return the scene of one arm and its target."""
+        return self._drawing().scene(self._poses)
+
+    def _poses(self, index: int) -> dict[str, Pose]:
+        joints = self._geometry.relative_frames(self._arms.state[index, 0])[0].cpu().numpy()
+        target = np.eye(4, dtype=np.float32)
+        target[:3, 3] = self.target[index].cpu()
+        return {TARGET: target, **dict(zip(body_names(self.robot), joints, strict=True))}
+
+    def _drawing(self) -> ArmRenderer:
+        if self._renderer is None:
+            self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
+        return self._renderer
 
     def caption(self, index: int) -> str:
         """Return the distance from tool to target, and whether the target is reached."""

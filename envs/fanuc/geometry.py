@@ -25,7 +25,7 @@ class ArmGeometry:
         self._links = links.to(device)
         self._above_floor = self._links >= FIRST_BODY_ABOVE_FLOOR
 
-    def _poses(self, joints: Tensor) -> Tensor:
+    def relative_frames(self, joints: Tensor) -> Tensor:
         """Return the pose of each body in the frame of the previous one, `[B, N, 4, 4]`."""
         flat = joints.reshape(-1, self._joints).float()
         features = torch.cat((flat.sin(), flat.cos(), torch.ones_like(flat[:, :1])), -1)
@@ -36,7 +36,7 @@ class ArmGeometry:
 
         The joint angles are `[*B, N]`, rad; here and below.
         """
-        poses = self._poses(joints)
+        poses = self.relative_frames(joints)
         point = self._tool.expand(len(poses), 4, 1)
         for joint in reversed(range(self._joints)):
             point = torch.bmm(poses[:, joint], point)
@@ -48,7 +48,7 @@ class ArmGeometry:
         The joint speeds are `[*B, N]`, rad/s.
         """
         angles, rates = (x.reshape(-1, self._joints).float() for x in (joints, speeds))
-        poses = self._poses(angles)
+        poses = self.relative_frames(angles)
         rising = (angles.cos() * rates, -angles.sin() * rates, torch.zeros_like(rates[:, :1]))
         changes = (torch.cat(rising, -1) @ self._pose_map).view_as(poses)
         point, motion = self._tool.expand(len(poses), 4, 1), torch.zeros_like(poses[:, 0, :, :1])
@@ -68,7 +68,7 @@ class ArmGeometry:
 
         The first is that of the base, the last that of the flange.
         """
-        poses = self._poses(joints)
+        poses = self.relative_frames(joints)
         frames = [torch.eye(4, device=poses.device).expand(len(poses), 4, 4)]
         for joint in range(self._joints):
             frames.append(torch.bmm(frames[-1], poses[:, joint]))

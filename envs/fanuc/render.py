@@ -1,7 +1,8 @@
 """Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,9 @@ from PIL import Image, ImageDraw
 
 from envs.fanuc.bullet import Client, pybullet
 from envs.fanuc.robot import Robot
+from envs.fanuc.scene import TARGET, body_names, shapes_of
 from envs.fanuc.simulation import add_marker, revolute_joints
+from torchrl_gpu.environments.scene import Pose, Scene, Shape
 from torchrl_gpu.errors import ConfigurationError
 
 TRAIL_COLOR = (0.15, 0.45, 0.95, 1.0)
@@ -59,10 +62,14 @@ class ArmRenderer:
                 f"{robot.urdf}: PyBullet cannot load this file; check that its meshes exist"
             ) from None
         self._joints = revolute_joints(self._arm, self._client)
+        self._body_names = body_names(robot)
         slab = self._client.createVisualShape(
-            pybullet.GEOM_BOX, halfExtents=FLOOR_HALF_EXTENTS, rgbaColor=FLOOR_COLOR
+            pybullet.GEOM_BOX,
+            halfExtents=FLOOR_HALF_EXTENTS,
+            rgbaColor=FLOOR_COLOR,
+            visualFramePosition=(0, 0, -FLOOR_HALF_EXTENTS[2]),
         )
-        self._client.createMultiBody(0, -1, slab, (0, 0, -FLOOR_HALF_EXTENTS[2]))
+        self._floor = self._client.createMultiBody(0, -1, slab)
         self._target = add_marker(self._client, target_radius)
         ball = self._client.createVisualShape(
             pybullet.GEOM_SPHERE, radius=TRAIL_RADIUS, rgbaColor=TRAIL_COLOR
@@ -71,9 +78,9 @@ class ArmRenderer:
         self._trail: deque[Sequence[float]] = deque(maxlen=trail)
         self._last = (0, 0)  # arm and step of the last picture of `follow`
         scale = robot.reach / CAMERA_REACH
-        centre = (robot.shoulder + scale * np.array(CAMERA_TARGET)).tolist()
+        self._centre = (robot.shoulder + scale * np.array(CAMERA_TARGET)).tolist()
         self._view = pybullet.computeViewMatrixFromYawPitchRoll(
-            centre, scale * CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
+            self._centre, scale * CAMERA_DISTANCE, CAMERA_YAW, CAMERA_PITCH, 0, upAxisIndex=2
         )
         self._projection = pybullet.computeProjectionMatrixFOV(
             FIELD_OF_VIEW, width / height, 0.1, scale * 10.0
@@ -132,6 +139,25 @@ class ArmRenderer:
         self._last = (index, step)
         self._trail.append(tool)
         return self.frame(joints, target, self._trail)
+
+    def scene(self, poses: Callable[[int], Mapping[str, Pose]]) -> Scene:
+        """Return the scene of an arm.
+
+        Args:
+            poses: see `Scene`; of the bodies `body_names(robot)` and `TARGET`.
+        """
+        named = {
+            self._floor: ["floor"],
+            self._target: [TARGET],
+            self._arm: ["base", *self._body_names],
+        }
+        bodies: dict[str, list[Shape]] = {name: [] for names in named.values() for name in names}
+        for number, names in named.items():
+            for part, shape in shapes_of(self._client, number):
+                bodies[names[part]].append(shape)
+        camera = np.linalg.inv(np.reshape(self._view, (4, 4), order="F"))[:3, 3]
+        angle = math.radians(FIELD_OF_VIEW)
+        return Scene(bodies, poses, camera.tolist(), self._centre, angle)
 
     def _with_ring(self, picture: NDArray[np.uint8], target: Sequence[float]) -> NDArray[np.uint8]:
         """Draw a ring around the target, which also shows a target behind the arm."""

@@ -72,7 +72,7 @@ class ArmGroup:
             for base in self._bases
         ]
         self.joints: list[int] = revolute_joints(self.bodies[0], client)
-        parts = _parts(self.bodies[0], client)
+        parts = parts_of(self.bodies[0], client)
         for body in self.bodies:
             self._ignore_contacts(body, parts, floor)
         self._targets: list[int] = []
@@ -218,7 +218,7 @@ def revolute_joints(arm: int, client: Client) -> list[int]:
     return [info[0] for info in infos if info[2] == pybullet.JOINT_REVOLUTE]
 
 
-def _parts(arm: int, client: Client) -> dict[int, int]:
+def parts_of(arm: int, client: Client) -> dict[int, int]:
     """Return the index of the body of each link of an arm, see `Robot`, by PyBullet's index."""
     parts = {-1: 0}
     for joint in range(client.getNumJoints(arm)):  # parents come first

@@ -82,14 +82,12 @@ def _of_box(space: Box, num_envs: int, levels: int) -> Actions:
 
     spec = Bounded(-1.0, 1.0, (num_envs, len(low)), dtype=torch.float32)
     bounds = tuple(low.tolist()), tuple(high.tolist())
-    return Actions(spec, to_env, _table(len(low), levels), bounds)
-
-
-def _table(dimensions: int, levels: int) -> Table:
     values = [(2.0 * level - (levels - 1)) / (levels - 1) for level in range(levels)]
-    if dimensions <= _MAX_COMBINED:
-        return tuple(product(values, repeat=dimensions))
-    return single_moves(dimensions, [value for value in values if value])
+    if len(low) <= _MAX_COMBINED:
+        table: Table = tuple(product(values, repeat=len(low)))
+    else:
+        table = single_moves(len(low), [value for value in values if value])
+    return Actions(spec, to_env, table, bounds)
 
 
 def actions_of(space: Space, num_envs: int, levels: int) -> Actions:

@@ -28,12 +28,9 @@ def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
     middle = [sum(ends) / 2 for ends in zip(arm.workspace_low, arm.workspace_high, strict=True)]
     middle[2] = CUBE_SIZE / 2
 
-    def place(name: str) -> tuple[Element, ...]:
-        axes = zip(_AXES, middle, strict=True)
-        return tuple(Element(f"{name} {axis}", "m", _LENGTH, origin) for axis, origin in axes)
-
-    def way(name: str) -> tuple[Element, ...]:
-        return tuple(Element(f"{name} {axis}", "m", _LENGTH) for axis in _AXES)
+    def vector(name: str, origin: Sequence[float] = (0.0, 0.0, 0.0)) -> tuple[Element, ...]:
+        axes = zip(_AXES, origin, strict=True)
+        return tuple(Element(f"{name} {axis}", "m", _LENGTH, zero) for axis, zero in axes)
 
     arm_only = (
         *(
@@ -43,14 +40,14 @@ def observation_elements(arm: Arm, *, with_cube: bool) -> tuple[Element, ...]:
         *(Element(f"{joint} speed", "rad/s", _SPEED) for joint in arm.joints),
         *(Element(f"{name} position", "m or rad", up - low, low) for name, low, up in fingers),
         *(Element(f"{name} speed", "m/s or rad/s", _SPEED) for name in arm.fingers),
-        *place("grip"),
-        *way("target - grip"),
+        *vector("grip", middle),
+        *vector("target - grip"),
         *(Element(f"tilt {axis}", "rad") for axis in _AXES),
     )
     if not with_cube:
         return arm_only
     touches = (Element(f"touch of {pad}") for pad in arm.pads)
-    return (*arm_only, *touches, *place("cube"), *way("cube - grip"))
+    return (*arm_only, *touches, *vector("cube", middle), *vector("cube - grip"))
 
 
 class SceneEncoder:

@@ -57,6 +57,7 @@ class Difficulty:
 
     Attributes:
         processes: number of processes of the run, each with as many seas.
+        mixture: contents of the seas that train in all stages at once; None without them.
     """
 
     processes: int = 1
@@ -76,7 +77,7 @@ class Difficulty:
         self._counts = torch.tensor(counts, device=device)
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
         seas = None if mixed_seas is None else torch.arange(mixed_seas, device=device)
-        self._mixture = None if seas is None else self._mixed(seas)
+        self.mixture = None if seas is None else self._mixed(seas)
 
     def _mixed(self, seas: Tensor) -> Contents:
         """Return the contents of the seas of a mixture, by their numbers, int64 `[N]`."""
@@ -86,19 +87,14 @@ class Difficulty:
     def join(self, processes: Processes) -> None:
         """Count the seas of other processes, which come before or after these by rank."""
         self.processes = processes.count
-        if self._mixture is not None:
-            seas = torch.arange(len(self._mixture.stage), device=self._from_frames.device)
-            self._mixture = self._mixed(seas + processes.rank * len(seas))
-
-    @property
-    def is_mixture(self) -> bool:
-        """Whether the seas train in all stages at once."""
-        return self._mixture is not None
+        if self.mixture is not None:
+            seas = torch.arange(len(self.mixture.stage), device=self._from_frames.device)
+            self.mixture = self._mixed(seas + processes.rank * len(seas))
 
     def contents(self, frames: Tensor) -> Contents:
         """Return the contents of episodes that start at a step count of all seas, int64 `[]`."""
-        if self._mixture is not None:
-            return self._mixture
+        if self.mixture is not None:
+            return self.mixture
         return self.of_stages((frames >= self._from_frames).sum(0, keepdim=True) - 1)
 
     def of_stages(self, stages: Tensor) -> Contents:

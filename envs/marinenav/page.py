@@ -111,14 +111,7 @@ def _draw(size: Size, min_distance: float) -> list[Scenario]:
 
 def _rounded(scenario: Scenario) -> dict[str, Any]:
     """Return a scenario with positions in mm, and headings in 0.001 rad."""
-
-    def rounded(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: rounded(each) for key, each in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [rounded(each) for each in value]
-        return round(value, 3) if isinstance(value, float) else value
-
-    dumped = rounded(scenario.model_dump())
+    text = scenario.model_dump_json()
+    dumped: dict[str, Any] = json.loads(text, parse_float=lambda number: round(float(number), 3))
     dumped["vortices"]["circulation"] = scenario.vortices.circulation
     return dumped

@@ -219,7 +219,7 @@ class SeaEnv(Environment):
 
         A mixture of stages has no metrics.
         """
-        if self._simulator.difficulty.is_mixture:
+        if self._simulator.difficulty.mixture is not None:
             return {}
         return {"curriculum/stage": self._state.now.stage.to(self.dtype).mean()}
 

@@ -91,7 +91,7 @@ def new_dataset(
     partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         partial.mkdir(parents=True)
-        writer = _module(format).writer(partial, path.name, interface)
+        writer = _module(format).Writer(partial, path.name, interface)
         yield writer.add
         writer.close()
         partial.rename(path)
@@ -154,7 +154,7 @@ def reading_dataset(path: Path) -> Iterator[None]:
 
 
 def _module(format: str) -> Any:
-    """Import the module of a format, with the function `opened` and the class `writer`.
+    """Import the module of a format, with the function `opened` and the class `Writer`.
 
     Raises:
         ConfigurationError: one of its packages is missing.

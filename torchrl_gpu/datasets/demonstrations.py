@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
-from torchrl_gpu.datasets.dataset import open_dataset, reading_dataset
+from torchrl_gpu.datasets.dataset import Dataset, open_dataset, reading_dataset
 from torchrl_gpu.environments.specs import action_bounds, action_kind, name_of_key
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.episodes import Episode
@@ -14,8 +14,8 @@ from torchrl_gpu.replay.episodes import Episode
 SETTING = "agent.demonstrations"
 
 
-def check_demonstrations(path: str) -> None:
-    """Refuse demonstrations that cannot be opened; no environment is needed.
+def check_demonstrations(path: str) -> Dataset:
+    """Open demonstrations, or refuse them; no environment is needed.
 
     Raises:
         ConfigurationError: the dataset is missing or empty, or a package is missing.
@@ -26,6 +26,7 @@ def check_demonstrations(path: str) -> None:
         raise ConfigurationError(f"{SETTING}={error}") from error
     if not dataset.num_episodes:
         raise ConfigurationError(f"{SETTING}={path}: it has no episodes")
+    return dataset
 
 
 def load_demonstrations(
@@ -46,8 +47,7 @@ def load_demonstrations(
         ConfigurationError: the dataset cannot be read, an observation is missing, observations or
             actions have another shape, dtype or range, or a number is NaN or infinite.
     """
-    check_demonstrations(path)
-    dataset = open_dataset(path)
+    dataset = check_demonstrations(path)
     where = f"{SETTING}={path}"
     tables = dataset.about.get("action_table", action_table), action_table
     with reading_dataset(dataset.path):  # which holds the table in float32

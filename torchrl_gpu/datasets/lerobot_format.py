@@ -42,7 +42,7 @@ _REWARD, _DONE, _SUCCESS = "next.reward", "next.done", "next.success"
 _TERMINATED, _TRUNCATED = "next.terminated", "next.truncated"
 
 
-class LeRobotWriter:
+class Writer:
     """Writes episodes as a LeRobot dataset into an empty folder.
 
     `name` is that of the dataset, and of its only task.
@@ -176,9 +176,6 @@ class LeRobotWriter:
         self._bytes += table.nbytes
 
 
-writer = LeRobotWriter
-
-
 def opened(folder: Path) -> Dataset:
     """Open the dataset in a folder with `meta/info.json`."""
     info = json.loads((folder / _INFO).read_text(encoding="utf-8"))
@@ -250,10 +247,9 @@ class _Reader:
         """Return an episode from its rows and the frames before and after them."""
         observations = {}
         for column, name in self._names.items():
-            parts = [self._array(each, column) for each in (before, rows, after) if len(each)]
+            parts = [self._tensor(each, column) for each in (before, rows, after) if len(each)]
             count = self._stacks.get(name, 1)
-            frames = torch.from_numpy(np.concatenate(parts))[self._frames - count :]
-            observations[name] = _stacked(frames, count)
+            observations[name] = _stacked(torch.cat(parts)[self._frames - count :], count)
         action, reward = (self._tensor(rows, column) for column in ("action", _REWARD))
         success = self._tensor(rows, _SUCCESS).bool() if _SUCCESS in self._shapes else None
         return Episode(observations, action, reward.float(), *self._ends(rows), success)
@@ -267,11 +263,8 @@ class _Reader:
             return terminated, self._tensor(rows, _TRUNCATED).bool()
         return terminated, done & ~terminated
 
-    def _array(self, rows: pa.Table, column: str) -> Array:
-        return array_of(rows, column, self._shapes[column])
-
     def _tensor(self, rows: pa.Table, column: str) -> Tensor:
-        return torch.from_numpy(self._array(rows, column))
+        return torch.from_numpy(array_of(rows, column, self._shapes[column]))
 
 
 def _column_of(name: str, frames: Array, names: Mapping[str, Array]) -> str:

@@ -28,7 +28,7 @@ _ABOUT = "torchrl_gpu"
 _ALONE = "observation"
 
 
-class MinariWriter:
+class Writer:
     """Writes episodes as a Minari dataset into an empty folder, images without loss.
 
     A name without a version gets the version `-v0`.
@@ -73,9 +73,6 @@ class MinariWriter:
 
     def close(self) -> None:
         """Do nothing: the library keeps its description up to date."""
-
-
-writer = MinariWriter
 
 
 def opened(folder: Path) -> Dataset:

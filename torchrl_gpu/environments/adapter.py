@@ -116,11 +116,13 @@ class AdaptedEnvironment(EnvironmentView):
         can = self.capabilities
         self._episodes = OpenEpisodes(env)
         takes_values = self._inner_action.dtype.is_floating_point
+        changed = {key for transform in transforms_of(env) for key in transform.in_keys_inv}
+        keeps_actions = changed.isdisjoint(base_of(env).action_keys)
         self.capabilities = replace(
             can,
             discrete_actions=can.discrete_actions if takes_values else None,
             outcome_keys=can.outcome_keys + outcomes,
-            action_range=None if _transforms_actions(env) else can.action_range,
+            action_range=can.action_range if keeps_actions else None,
             frame_stacks={},
             elements={},
             can_overlap=False,
@@ -259,7 +261,7 @@ class AdaptedEnvironment(EnvironmentView):
             return
         episodes = state_dict.get("episodes") if self.capabilities.has_state else None
         # A reset allocates the buffers of transforms and has the batch sizes of nested TensorDicts.
-        root = self._episodes.reset(self.env, episodes)
+        root = self._episodes.reset(episodes)
         self._root = None
         self._load_transforms(state_dict["transforms"])
         base_of(self.env).load_state_dict(state_dict["base"])
@@ -321,12 +323,6 @@ def _floats_of(env: EnvBase) -> set[torch.dtype]:
     return {
         leaf.dtype for leaf in leaves if leaf.dtype is not None and leaf.dtype.is_floating_point
     }
-
-
-def _transforms_actions(env: EnvBase) -> bool:
-    """Return whether a transform changes the actions."""
-    keys = {key for transform in transforms_of(env) for key in transform.in_keys_inv}
-    return not keys.isdisjoint(base_of(env).action_keys)
 
 
 def _spread(values: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -57,16 +57,12 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
     return hidden
 
 
-def transformed_levels(env: EnvBase) -> Iterator[TransformedEnv]:
-    """Yield the nested `TransformedEnv` instances of an environment, outermost first."""
-    while isinstance(env, TransformedEnv):
-        yield env
-        env = env.base_env
-
-
 def transforms_of(env: EnvBase) -> Iterator[Transform]:
     """Yield all transforms of an environment, innermost first."""
-    pending = [level.transform for level in transformed_levels(env)]
+    pending: list[Transform] = []
+    while isinstance(env, TransformedEnv):
+        pending.append(env.transform)
+        env = env.base_env
     while pending:
         transform = pending.pop()
         if isinstance(transform, Compose):
@@ -80,11 +76,8 @@ def frozen_statistics(env: EnvBase) -> Iterator[None]:
     """Keep the running statistics of all transforms (`VecNormV2`) as they are within the block."""
     moving: list[Transform] = []
     while isinstance(env, TransformedEnv | EnvironmentView):
-        if isinstance(env, EnvironmentView):
-            env = env.env
-            continue
         moving += [each for each in transforms_of(env) if getattr(each, "frozen", None) is False]
-        env = base_of(env)
+        env = env.env if isinstance(env, EnvironmentView) else base_of(env)
     for transform in moving:
         transform.freeze()
     try:

@@ -12,6 +12,7 @@ from torchrl.data import Categorical, Composite
 from torchrl.envs import EnvBase, TransformedEnv
 
 from torchrl_gpu.environments.capabilities import Capabilities
+from torchrl_gpu.environments.scene import Scene
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
@@ -110,6 +111,13 @@ class Environment(EnvBase):
             ConfigurationError: the environment cannot render.
         """
         raise ConfigurationError(f"{name_of(self)} cannot render")
+
+    def scene(self) -> Scene | None:
+        """Return the bodies that a viewer draws in three dimensions in place of `render`.
+
+        None in an environment without them.
+        """
+        return None
 
     def caption(self, index: int) -> str:
         """Return one line of text about the current state of one environment.

@@ -29,6 +29,7 @@ class OpenEpisodes:
     """
 
     def __init__(self, env: EnvBase) -> None:
+        self._env = env
         self._bases = _bases(env)
         self._recorders = _recorders(self._bases)
         unlocked = not any(base.batch_locked for base in self._bases)
@@ -45,21 +46,19 @@ class OpenEpisodes:
             state["records"] = [as_tensors(each.episode) for each in self._recorders]
         return state
 
-    def reset(self, env: EnvBase, state: Mapping[str, Any] | None) -> TensorDictBase:
-        """Reset an environment, with transforms, and return its root.
+    def reset(self, state: Mapping[str, Any] | None) -> TensorDictBase:
+        """Reset the environment, with transforms, and return its root.
 
-        Args:
-            env: the environment that was given to the constructor.
-            state: `state_dict()`, whose records this reset plays; None to begin new episodes.
+        It plays the records of `state_dict()`; None to begin new episodes.
         """
         if not (self._recorders and state and self._fits(state)):
-            return env.reset()
+            return self._env.reset()
         from torchrl_gpu.environments.recording import announced, as_arrays
 
         for recorder, record in zip(self._recorders, state["records"], strict=True):
             recorder.episode = as_arrays(record)
         with announced(state["records"]):
-            return env.reset()
+            return self._env.reset()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore `state_dict()` after its `reset`.

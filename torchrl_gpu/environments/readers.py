@@ -1,5 +1,6 @@
 """Conversion of observations and actions of any TorchRL spec to those that agents support."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -58,25 +59,17 @@ def readers_of(spec: Composite, batch_size: torch.Size) -> list[Reader]:
         ConfigurationError: a leaf is neither numeric, nor pixels, nor a set.
     """
     leaves = {path_of(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
-    readers = []
-    for path, leaf in leaves.items():
-        holder = spec.shape if len(path) == 1 else spec[path[:-1]].shape
-        inner = holder if len(holder) > len(batch_size) else batch_size
-        batch = (prod(batch_size), *inner[len(batch_size) :])
-        is_set = mask_of(path) in leaves
-        is_mask = any(path == mask_of(other) for other in leaves)
-        readers.append(_reader(path, leaf, batch, leaf.shape[len(inner) :], is_set, is_mask))
-    return readers
+    return [_reader(path, leaves, spec, batch_size) for path in leaves]
 
 
 def _reader(
-    path: Path,
-    spec: TensorSpec,
-    batch: tuple[int, ...],
-    shape: tuple[int, ...],
-    is_set: bool,
-    is_mask: bool,
+    path: Path, leaves: Mapping[Path, TensorSpec], whole: Composite, batch_size: torch.Size
 ) -> Reader:
+    spec = leaves[path]
+    holder = whole.shape if len(path) == 1 else whole[path[:-1]].shape
+    inner = holder if len(holder) > len(batch_size) else batch_size
+    batch, shape = (prod(batch_size), *inner[len(batch_size) :]), spec.shape[len(inner) :]
+    is_mask = any(path == mask_of(other) for other in leaves)
     dtype, device = spec.dtype, spec.device
     if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
         flags = shape if is_mask else (prod(shape),)
@@ -104,7 +97,7 @@ def _reader(
         classes = int(spec.space.n)
         flat = (*batch, prod(shape) * classes)
         return Reader(path, batch, Bounded(0.0, 1.0, flat, device, torch.float32), classes)
-    flat = (*batch, *(shape if is_set else (prod(shape),)))
+    flat = (*batch, *(shape if mask_of(path) in leaves else (prod(shape),)))
     return Reader(path, batch, _float_spec(spec, flat))
 
 

@@ -22,6 +22,7 @@ import torch
 from gymnasium.spaces import Discrete
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 logger = logging.getLogger(__name__)
 
@@ -212,18 +213,12 @@ def _digest(observation: Any) -> str:
 
 def as_tensors(record: Record) -> Record:
     """Return a record with tensors in place of arrays."""
-    return {
-        name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-        for name, value in record.items()
-    }
+    return tree_map_only(np.ndarray, torch.from_numpy, record)
 
 
 def as_arrays(record: Record) -> Record:
     """Return a record with arrays in place of tensors."""
-    return {
-        name: value.numpy() if isinstance(value, Tensor) else value
-        for name, value in record.items()
-    }
+    return tree_map_only(Tensor, Tensor.numpy, record)
 
 
 @contextmanager

@@ -64,7 +64,11 @@ def observation_spec(
                 f"this environment has: {', '.join(leaves)}"
             )
         seen |= {name_of_key(mask_of(leaves[name])) for name in seen} & leaves.keys()
-    spec = _without(spec, [key for name, key in leaves.items() if name not in seen])
+    for name in leaves.keys() - seen:
+        del spec[leaves[name]]
+    for name, entry in list(spec.items()):
+        if isinstance(entry, Composite) and not list(entry.keys(True, True)):
+            del spec[name]
     return spec if group is None else spec.flatten(0, 1)
 
 
@@ -73,16 +77,6 @@ def action_spec(env: EnvBase) -> TensorSpec:
     env = as_environment(env)
     spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
     return spec if group_of(env) is None else spec.flatten(0, 1)
-
-
-def _without(spec: Composite, keys: Sequence[NestedKey]) -> Composite:
-    """Remove leaves from a spec, and nested specs that become empty."""
-    for key in keys:
-        del spec[key]
-    for name, entry in list(spec.items()):
-        if isinstance(entry, Composite) and not list(entry.keys(True, True)):
-            del spec[name]
-    return spec
 
 
 def name_of_key(key: NestedKey) -> str:

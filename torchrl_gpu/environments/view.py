@@ -1,13 +1,22 @@
 """Views: environments that wrap another one and have its capabilities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import wraps
 from typing import Any
 
-from torch import Tensor
 from torchrl.envs import EnvBase
 
-from torchrl_gpu.environments.environment import Environment, Mode, base_of, name_of
+from torchrl_gpu.environments.environment import Environment, base_of, name_of
 from torchrl_gpu.processes import Processes
+
+
+def _of_wrapped(name: str) -> Any:
+    """Return a method that calls the one of this name of the wrapped environment."""
+
+    def method(self: "EnvironmentView", *arguments: Any, **named: Any) -> Any:
+        return getattr(self._inner, name)(*arguments, **named)
+
+    return wraps(getattr(Environment, name))(method)
 
 
 class EnvironmentView(Environment):
@@ -40,54 +49,23 @@ class EnvironmentView(Environment):
         """Name of the class of the wrapped environment."""
         return name_of(self.env)
 
-    def render(self, index: Any = 0) -> Tensor:
-        """Render the wrapped environment."""
-        return self._inner.render(index)
-
-    def caption(self, index: int) -> str:
-        """Return the caption of the wrapped environment."""
-        return self._inner.caption(index)
-
-    def reward_terms(self, index: int) -> Mapping[str, float]:
-        """Return the terms of the reward of the wrapped environment."""
-        return self._inner.reward_terms(index)
-
-    def measurements(self, index: int) -> dict[str, float]:
-        """Return the measurements of the wrapped environment."""
-        return self._inner.measurements(index)
-
-    def page(self, policy: str, about: str) -> str:
-        """Return the page of the wrapped environment."""
-        return self._inner.page(policy, about)
-
-    def metrics(self) -> Mapping[str, float | Tensor]:
-        """Return the metrics of the wrapped environment."""
-        return self._inner.metrics()
+    render = _of_wrapped("render")
+    scene = _of_wrapped("scene")
+    caption = _of_wrapped("caption")
+    reward_terms = _of_wrapped("reward_terms")
+    measurements = _of_wrapped("measurements")
+    page = _of_wrapped("page")
+    metrics = _of_wrapped("metrics")
+    progress = _of_wrapped("progress")
+    load_progress = _of_wrapped("load_progress")
+    set_mode = _of_wrapped("set_mode")
+    set_seeds = _of_wrapped("set_seeds")
+    set_idle = _of_wrapped("set_idle")
 
     def join(self, processes: Processes) -> None:
         """Let the wrapped environment join the processes."""
         super().join(processes)
         self._inner.join(processes)
-
-    def progress(self) -> Mapping[str, Any]:
-        """Return the state of a run in the wrapped environment."""
-        return self._inner.progress()
-
-    def load_progress(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the state of a run in the wrapped environment."""
-        self._inner.load_progress(state_dict)
-
-    def set_mode(self, mode: Mode) -> None:
-        """Switch the mode of the wrapped environment."""
-        self._inner.set_mode(mode)
-
-    def set_seeds(self, seeds: Sequence[int]) -> None:
-        """Seed each environment of the wrapped environment."""
-        self._inner.set_seeds(seeds)
-
-    def set_idle(self, mask: Tensor) -> None:
-        """Leave out environments of the wrapped environment."""
-        self._inner.set_idle(mask)
 
     def state_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
         """Return the state of the wrapped environment."""

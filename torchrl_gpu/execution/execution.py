@@ -246,7 +246,11 @@ class Execution:
         try:
             update = step(self._compiled[learner])
         except Exception as error:
-            if not self._chooses_compilation or not _is_of_compiler(error):
+            kinds = (  # of torch's compiler, and of the C++ compiler that it calls
+                importlib.import_module("torch._dynamo.exc").TorchDynamoException,
+                importlib.import_module("torch._inductor.exc").CppCompileError,
+            )
+            if not self._chooses_compilation or not isinstance(error, kinds):
                 raise
             cause = shortened(one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]), 400)
             _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
@@ -351,15 +355,6 @@ class Execution:
             products = "torch"
         self.products = products
         self._informed.clear()
-
-
-def _is_of_compiler(error: Exception) -> bool:
-    """Return whether an error is one of torch's compiler, or of the C++ compiler that it calls."""
-    kinds = (
-        importlib.import_module("torch._dynamo.exc").TorchDynamoException,
-        importlib.import_module("torch._inductor.exc").CppCompileError,
-    )
-    return isinstance(error, kinds)
 
 
 def _ignore(work: str) -> None:

@@ -57,21 +57,18 @@ class CapturedFunction(Generic[Result]):
         """
         if self._replay is None and self._eager_calls < EAGER_CALLS:
             self._eager_calls += 1
-            return self._run_eagerly(inputs)
+            current = self._module.current_stream(self._device)
+            self._stream.wait_stream(current)
+            with self._module.stream(self._stream):
+                result = self._function(inputs)
+            current.wait_stream(self._stream)
+            return result
         if self._replay is None:
             self._replay = self._capture(inputs)
         else:
             torch._foreach_copy_(self._inputs, [inputs.get(key) for key in self._keys])
         self._replay()
         return self._result
-
-    def _run_eagerly(self, inputs: TensorDictBase) -> Result:
-        current = self._module.current_stream(self._device)
-        self._stream.wait_stream(current)
-        with self._module.stream(self._stream):
-            result = self._function(inputs)
-        current.wait_stream(self._stream)
-        return result
 
     def _capture(self, inputs: TensorDictBase) -> Callable[[], Any]:
         """Record the function on a copy of its argument, and return the replay."""

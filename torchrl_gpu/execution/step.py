@@ -35,14 +35,11 @@ def gradient_step(
     """Take one gradient step, and return metrics and new priorities of the batch.
 
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
-    gradients is that of the batch. The metrics are means over the processes.
+    gradients is that of the batch; `fitting` remembers their size for later batches. The metrics
+    are means over the processes.
 
-    Args:
-        learner: agent whose parameters change.
-        batch: return value of `prepare`.
-        loss: loss function of the learner, or its compiled form.
-        precision: precision of losses and gradients.
-        fitting: finds the size of the parts, and remembers it for later batches.
+    The batch is the return value of `prepare`, and `loss` the loss function of the learner or its
+    compiled form.
 
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.
@@ -55,7 +52,9 @@ def gradient_step(
     metrics = _averaged(optimizers, terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
-    _clip_gradients(optimizers, learner.max_gradient_norm)
+    if (max_norm := learner.max_gradient_norm) is not None:
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            nn.utils.clip_grad_norm_(group["params"], max_norm)
     precision.step(optimizers)
     learner.after_update(metrics)
     learner.advance()
@@ -101,10 +100,3 @@ def _averaged(
     means = [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
     torch._foreach_copy_(gradients, means[: len(gradients)])
     return dict(zip(metrics, means[len(gradients) :], strict=True))
-
-
-def _clip_gradients(optimizers: Sequence[torch.optim.Optimizer], max_norm: float | None) -> None:
-    """Scale the gradient of each parameter group down to a maximum norm; None for no limit."""
-    if max_norm is not None:
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            nn.utils.clip_grad_norm_(group["params"], max_norm)

@@ -96,7 +96,7 @@ class ReplayBuffer(CheckedFields):
             minimum=spec.min_capacity,
         )
         self._tensors = spec.zeros(capacity, device)
-        self._rows = spec.rows_in(self._tensors)
+        self._rows = {key: self._tensors[name] for key, name in spec.rows.items()}
         self._steps = {
             name.removeprefix("steps."): tensor
             for name, tensor in self._tensors.items()

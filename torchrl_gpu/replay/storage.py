@@ -18,6 +18,7 @@ class StorageSpec:
     """Shape and dtype of every tensor of a replay buffer, for any capacity: see `ReplayBuffer`.
 
     Attributes:
+        rows: name of the tensor with the rows of each observation.
         num_envs: number of environments that act in one step.
         stacks: number of frames of each observation that is a stack of several frames.
         history: number of frames before the newest one in the longest stack.
@@ -32,6 +33,7 @@ class StorageSpec:
     ) -> None:
         items = observation_spec.items(include_nested=True, leaves_only=True)
         self._observations: dict[Key, TensorSpec] = {_as_tuple(key): leaf for key, leaf in items}
+        self.rows = {key: ".".join(("rows", *key)) for key in self._observations}
         self._action = action_spec
         self.num_envs: int = observation_spec.shape[0]
         counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
@@ -78,10 +80,6 @@ class StorageSpec:
             for name, (shape, dtype) in self._layout(capacity).items()
         }
 
-    def rows_in(self, tensors: Mapping[str, Tensor]) -> dict[Key, Tensor]:
-        """Return the rows of each observation among the tensors of a buffer."""
-        return {key: tensors[".".join(("rows", *key))] for key in self._observations}
-
     def _layout(self, capacity: int) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
         """Return shape and dtype of every tensor by name: rows, steps and counters."""
         num_envs, steps = self.num_envs, capacity // self.num_envs
@@ -90,7 +88,7 @@ class StorageSpec:
             shape = tuple(spec.shape[1:])
             if key in self.stacks:  # a row holds one frame
                 shape = (shape[0] // self.stacks[key], *shape[1:])
-            layout[".".join(("rows", *key))] = ((capacity, *shape), spec.dtype)
+            layout[self.rows[key]] = ((capacity, *shape), spec.dtype)
         if self.stacks:
             layout["steps.age"] = ((steps, num_envs), torch.int64)
         return layout | {

@@ -71,7 +71,10 @@ def show(
             first = chosen if chosen in names else names[0]
             page.add_controls(names, first, num_envs, demo["speed"])
             learning = None if run is None else LearningCurves(run)
-            viewer = Viewer(page, player, checkpoints, load, learning, demo["seconds_between"])
+            scene = env.scene()
+            drawn = None if scene is None else page.draw(scene)
+            pause = demo["seconds_between"]
+            viewer = Viewer(page, player, checkpoints, load, drawn, learning, pause)
             begin()
             viewer.run()
 

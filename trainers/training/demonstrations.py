@@ -6,27 +6,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import Tensor
+
 from agents.base import OffPolicyAgent
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.datasets.demonstrations import load_demonstrations
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.demonstrated import DemonstratedReplay
 from torchrl_gpu.replay.episodes import Episode, fill, rows_needed
 
 logger = logging.getLogger(__name__)
 
 
 class Demonstrations:
-    """The demonstrations of an agent on its device, which stay the same during a training.
+    """Draws the last rows of every batch from demonstrations, all others from a replay buffer.
+
+    The demonstrations are in a buffer of the same class, on the same device, so that n-step
+    returns, priorities and weights of a row are those of its buffer. They stay the same during a
+    training.
 
     Args:
         agent: agent with `demonstrations`.
-        replay: replay buffer of the agent, whose kind, n-step returns and stacks they share.
+        replay: replay buffer of the agent.
         action_table: table whose row numbers are the actions of the agent, if it has one.
-
-    Attributes:
-        batches: source of the batches, a share of which are demonstrations.
 
     Raises:
         ConfigurationError: the dataset cannot be read or does not fit the agent, or the share is no
@@ -40,7 +44,8 @@ class Demonstrations:
         action_table: Sequence[Sequence[float]] | None,
     ) -> None:
         assert agent.demonstrations is not None
-        count = demonstrations_of_batch(agent.demonstration_share, agent.batch_size)
+        self._count = demonstrations_of_batch(agent.demonstration_share, agent.batch_size)
+        self._replay = replay
         observed, acted = agent.observation_spec, agent.action_spec
         episodes = load_demonstrations(agent.demonstrations, observed, acted, action_table)
         frames = max((replay.frame_stacks or {}).values(), default=1)
@@ -57,7 +62,18 @@ class Demonstrations:
                 f"agent.demonstrations={agent.demonstrations}: it has no complete transition"
             )
         self._digest = _digest(episodes)
-        self.batches = DemonstratedReplay(replay, self._buffer, count)
+
+    def sample(self, batch_size: int) -> TensorDict:
+        """Draw a batch; see `ReplayBuffer.sample`."""
+        own = self._replay.sample(batch_size - self._count)
+        return torch.cat((own, self._buffer.sample(self._count)))
+
+    def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
+        """Set new priorities for a batch of `sample`; see `ReplayBuffer.update_priorities`."""
+        first = len(batch) - self._count
+        for buffer, rows in ((self._replay, slice(first)), (self._buffer, slice(first, None))):
+            own = None if priorities is None else priorities[rows]
+            buffer.update_priorities(batch[rows], own)
 
     def state_dict(self) -> dict[str, Any]:
         """Return a hash of the demonstrations, and what determines how they are drawn."""

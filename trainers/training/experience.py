@@ -21,7 +21,6 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.demonstrated import DemonstratedReplay
 from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.shares import load_share
 from trainers.training.demonstrations import Demonstrations, demonstrations_of_batch
@@ -63,10 +62,9 @@ class ReplayExperience:
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, frame_stacks)
         self.demonstrations: Demonstrations | None = None
-        self._source: ReplayBuffer | DemonstratedReplay = self.replay
         if agent.demonstrations is not None:
             self.demonstrations = Demonstrations(agent, self.replay, action_table)
-            self._source = self.demonstrations.batches
+        self._source: ReplayBuffer | Demonstrations = self.demonstrations or self.replay
         self._frames_per_step = frames_per_step
         # Frames since the first update was due; below 0 before it.
         self._frames = -random_frames
@@ -89,12 +87,7 @@ class ReplayExperience:
             yield self._source.sample(self.agent.batch_size)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
-        """Set the priorities of a batch after its update.
-
-        Args:
-            batch: batch of the update, as `batches` yielded it.
-            priorities: priorities of its transitions `[B]`; None if the agent computes none.
-        """
+        """Set the priorities `[B]` of a batch after its update; None if the agent computes none."""
         self._source.update_priorities(batch, priorities)
 
     def state_dict(self) -> dict[str, Any]:
@@ -158,9 +151,7 @@ class ReplayExperience:
 class RolloutExperience:
     """Experience of an on-policy agent: one rollout of its current policy at a time.
 
-    Args:
-        agent: agent that learns from the rollouts.
-        execution: runs the updates of the agent.
+    `execution` runs the updates of the agent.
     """
 
     random_frames = 0

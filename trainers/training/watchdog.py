@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from types import FrameType
 from typing import NoReturn
 
 from torchrl_gpu.acting.collector import Simulating
@@ -107,7 +106,8 @@ class Watchdog:
                 logger.warning(self._report(silence, name_of(env)))
 
     def _report(self, silence: float, name: str) -> str:
-        where = _innermost(sys._current_frames().get(self._main))
+        frame = sys._current_frames().get(self._main)
+        where = "" if frame is None else f" ({frame.f_code.co_filename}, line {frame.f_lineno})"
         return (
             f"{name} has not answered for {silence:.0f} s{where}: Ctrl-C saves and ends the run; a "
             f"second one ends it at once, with {self._newest()}"
@@ -124,15 +124,6 @@ class Watchdog:
         os._exit(exit_code_after(number))
 
 
-def _leave_signals_to_parent() -> None:
-    """Let a forked process not write its signals to the watchdog of its parent."""
-    signal.set_wakeup_fd(-1)
-
-
+# A forked process does not write its signals to the watchdog of its parent.
 if hasattr(os, "register_at_fork"):  # Windows has no fork
-    os.register_at_fork(after_in_child=_leave_signals_to_parent)
-
-
-def _innermost(frame: FrameType | None) -> str:
-    """Return the place of a frame as text."""
-    return "" if frame is None else f" ({frame.f_code.co_filename}, line {frame.f_lineno})"
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))

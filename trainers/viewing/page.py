@@ -1,4 +1,4 @@
-"""The page of a viewer: a picture as large as the window, beside it choices and curves."""
+"""The page of a viewer: a scene, or a picture as large as the window, beside choices and curves."""
 
 import contextlib
 import importlib
@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from torchrl_gpu.environments.scene import Scene
 from trainers.evaluation.film import Picture
 from trainers.viewing.curves import Curve
+from trainers.viewing.scene import DrawnScene
 
 _ANY_INTERFACE: Final = ("0.0.0.0", "::")
 _BACKGROUND: Final = (24, 26, 30)
@@ -127,6 +129,13 @@ class Page:
         """Write a text (Markdown) above everything else."""
         if text != self._text.content:
             self._text.content = text
+
+    def draw(self, scene: Scene) -> DrawnScene | None:
+        """Return a scene that replaces pictures; None if one of its meshes cannot be read."""
+        try:
+            return DrawnScene(self._server, scene)
+        except Exception:  # readers of meshes raise errors of any kind
+            return None
 
     def show(self, picture: Picture) -> None:
         """Show a picture `[H, W, 3]` as large as the window allows."""

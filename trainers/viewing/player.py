@@ -96,7 +96,11 @@ class Player:
         time = self.step_seconds * np.arange(first + 1, self.steps + 1)
         return {"seconds": time, **{name: np.array(x) for name, x in self._rewards.items()}}
 
+    @property
+    def caption(self) -> str:
+        """Line of text about the state of the environment."""
+        return self._env.caption(self.index) or f"return {self.episode_return:.1f}"
+
     def picture(self) -> Picture:
         """Draw the environment `[H, W, 3]`, with its caption."""
-        caption = self._env.caption(self.index) or f"return {self.episode_return:.1f}"
-        return write_captions(enlarged(self._env.render(self.index).numpy()), [caption])
+        return write_captions(enlarged(self._env.render(self.index).numpy()), [self.caption])

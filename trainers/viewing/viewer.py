@@ -10,6 +10,7 @@ from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints, name_
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
 from trainers.viewing.player import Player
+from trainers.viewing.scene import DrawnScene
 
 _FRAME_SECONDS: Final = 1 / 30
 _TEXT_SECONDS: Final = 0.25  # between updates of text and curves
@@ -27,6 +28,7 @@ class Viewer:
         player: player of the episodes.
         checkpoints: checkpoints to choose from.
         load: function that loads a checkpoint into the policy of the player.
+        scene: scene that replaces pictures; None to show pictures.
         learning: learning curves of the run; None without a run.
         seconds_between: pause at the end of each episode, in seconds.
     """
@@ -37,6 +39,7 @@ class Viewer:
         player: Player,
         checkpoints: WatchedCheckpoints,
         load: Callable[[Path], None],
+        scene: DrawnScene | None,
         learning: LearningCurves | None,
         seconds_between: float,
     ) -> None:
@@ -44,6 +47,8 @@ class Viewer:
         self._player = player
         self._checkpoints = checkpoints
         self._load = load
+        self._scene = scene
+        self._patience = _MAX_FRAME_SECONDS if scene is None else _FRAME_SECONDS
         self._learning = learning
         self._seconds_between = seconds_between
         self._choice = page.choice
@@ -76,16 +81,25 @@ class Viewer:
                 self._begin()
                 due = drawn = time.perf_counter()
             player.step()
-            due += player.step_seconds / page.speed
+            step_seconds = player.step_seconds / page.speed
+            due += step_seconds
+            if due + step_seconds / 2 < drawn + _FRAME_SECONDS and not player.done:
+                continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
             if late < 0:
                 time.sleep(-late)
-            since = time.perf_counter() - drawn
-            if player.done or since > _MAX_FRAME_SECONDS or (late < 0 and since >= _FRAME_SECONDS):
+            if player.done or late < 0 or time.perf_counter() - drawn > self._patience:
                 drawn = time.perf_counter()
-                page.show(player.picture())
-                if late > 0:
+                self._draw()
+                if late > _MAX_FRAME_SECONDS:
                     due = drawn  # slower than real time
+
+    def _draw(self) -> None:
+        """Show the current state."""
+        if self._scene is None:
+            self._page.show(self._player.picture())
+        else:
+            self._scene.move(self._player.index)
 
     def _begin(self) -> None:
         """Begin an episode by the choices of the page."""
@@ -104,7 +118,7 @@ class Viewer:
             player.index = page.index
             player.count_anew()
         player.begin()
-        page.show(player.picture())
+        self._draw()
         page.say(self._text())
         self._told = 0.0
 
@@ -138,6 +152,8 @@ class Viewer:
             f"episode {player.episodes + (not player.done)}, {player.seconds:.1f} s",
             f"return **{player.episode_return:.2f}**",
         ]
+        if self._scene is not None:  # a picture has its own caption
+            lines.append(player.caption)
         if player.successes is not None:
             share = f"{player.successes} of {player.episodes}"
             lines.append(f"success in **{share}** episodes")

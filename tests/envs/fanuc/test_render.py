@@ -5,8 +5,10 @@ import pytest
 import torch
 
 from envs.fanuc import FanucEnv
+from envs.fanuc.bullet import pybullet
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import load_robot
+from envs.fanuc.scene import TARGET
 from envs.fanuc.targets import HOME
 
 
@@ -69,3 +71,42 @@ def test_environment_renders_its_arms(make_env: Callable[..., FanucEnv]) -> None
     assert torch.equal(env.render(0), first)
     env.step(tensordict.set("action", torch.full((2, 6), 0.5)))
     assert (env.render(0) != first).any()
+
+
+@pytest.mark.parametrize("urdf", [None, "kuka_iiwa/model.urdf"])
+def test_the_scene_of_an_arm_covers_the_same_pixels_as_its_picture(
+    urdf: str | None, make_env: Callable[..., FanucEnv]
+) -> None:
+    mesh_of = pytest.importorskip("trainers.viewing.scene").mesh_of
+    env = make_env(num_envs=2, urdf=urdf)
+    env.reset()
+    for index in range(2):
+        env.render(index)
+        scene = env.scene()
+        renderer = env._drawing()
+        view, projection = (
+            np.reshape(matrix, (4, 4), order="F")
+            for matrix in (renderer._view, renderer._projection)
+        )
+        *_, mask = renderer._client.getCameraImage(
+            *(640, 480, renderer._view, renderer._projection), renderer=pybullet.ER_TINY_RENDERER
+        )
+        poses = {"base": np.eye(4), **scene.poses(index)}
+        arm = [name for name in poses if name != TARGET]
+        for body, names in ((renderer._arm, arm), (renderer._target, [TARGET])):
+            points = []
+            for name in names:
+                for shape in scene.bodies[name]:
+                    vertices = np.asarray(mesh_of(shape).vertices)
+                    points.append(np.c_[vertices, np.ones(len(vertices))] @ _world(poses, name).T)
+            x, y, _, w = projection @ view @ np.concatenate(points).T
+            columns, rows = 320 * (1 + x / w), 240 * (1 - y / w)
+            seen = np.argwhere(np.reshape(mask, (480, 640)) == body)
+            found = [rows.min(), columns.min(), rows.max(), columns.max()]
+            assert found == pytest.approx([*seen.min(0), *seen.max(0)], abs=3)
+
+
+def _world(poses: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """Return the pose of a body in the world, through those that it moves with."""
+    outer, _, _ = name.rpartition("/")
+    return _world(poses, outer) @ poses[name] if outer else poses[name]

@@ -19,6 +19,7 @@ from tests.helpers.browser import opened
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.environments.scene import Kind, Pose, Scene, Shape
 from trainers.modes.view import show
 from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
@@ -27,6 +28,7 @@ from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
 from trainers.viewing.player import MAX_STEPS, Player
+from trainers.viewing.scene import DrawnScene
 from trainers.viewing.viewer import Viewer
 
 pytest.importorskip("viser")
@@ -89,8 +91,27 @@ def env() -> DrawnEnv:
     return DrawnEnv(num_envs=3, max_episode_steps=7)
 
 
+class SceneEnv(DrawnEnv):
+    """Has a body as far along x as the number of steps, and another one on it."""
+
+    def scene(self, kind: Kind = "box") -> Scene:
+        shape = Shape(kind, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0), np.eye(4), "no_such_file.stl")
+        bodies = {"cart": [shape], "cart/pole": [shape, shape]}
+        return Scene(bodies, self._poses, (2.0, 2.0, 2.0), (0.0, 0.0, 0.0), 1.0)
+
+    def _poses(self, index: int) -> dict[str, Pose]:
+        place = np.eye(4)
+        place[0, 3] = float(self.steps[index])
+        turned = np.diag([-1.0, -1.0, 1.0, 1.0])
+        return {"cart": place, "cart/pole": turned}
+
+
 def viewer_of(
-    page: Page, env: DrawnEnv, run: Path | None = None, loaded: list[Path] | None = None
+    page: Page,
+    env: DrawnEnv,
+    run: Path | None = None,
+    loaded: list[Path] | None = None,
+    scene: DrawnScene | None = None,
 ) -> Viewer:
     checkpoints = WatchedCheckpoints(run, "agent=random")
     names = checkpoints.names()
@@ -98,7 +119,7 @@ def viewer_of(
     learning = None if run is None else LearningCurves(run)
     load = [] if loaded is None else loaded
     player = Player(env, policy_for(env), CPU)
-    return Viewer(page, player, checkpoints, load.append, learning, seconds_between=0.0)
+    return Viewer(page, player, checkpoints, load.append, scene, learning, seconds_between=0.0)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +162,22 @@ def test_every_episode_is_shown_from_its_first_to_its_last_state(env: DrawnEnv) 
         assert all(shown[number - 1] == env.max_episode_steps for number in starts[1:])
         assert any("success in **3 of 3** episodes" in text for text in page.texts)
         assert any("agent=random" in text for text in page.texts)
+
+
+def test_a_scene_moves_in_place_of_pictures() -> None:
+    env = SceneEnv(num_envs=2, max_episode_steps=7)
+    with closing(WatchedPage(rounds=40)) as page:
+        assert page.draw(env.scene("mesh")) is None, "the mesh does not exist"
+        scene = page.draw(env.scene())
+        assert scene is not None
+        viewer, cart, places = viewer_of(page, env, scene=scene), scene._frames["cart"], []
+        page.refresh = lambda: places.append(float(cart.position[0]))  # type: ignore[method-assign]
+        with pytest.raises(EndedError):
+            viewer.run()
+        assert page.pictures == []
+        assert {0.0, 7.0} <= set(places)
+        assert (scene._frames["cart/pole"].wxyz == (0, 0, 0, 1)).all()
+        assert "return" in page.texts[-1]
 
 
 def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
@@ -241,7 +278,6 @@ def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> 
     [
         (("agent=random", "env=gym", "env.name=CartPole-v1"), "agent=random env=gym"),
         (("checkpoint=pretrained:marinenav/ddpg", "demo.num_envs=2"), "pretrained:marinenav/ddpg"),
-        (("checkpoint=pretrained:fanuc/sac", "env.simulator=pybullet"), "pretrained:fanuc/sac"),
     ],
 )
 def test_the_demo_shows_a_policy_that_belongs_to_no_run(
@@ -306,6 +342,17 @@ def served(tmp_path: Path) -> Iterator[Page]:
     over.set()
     thread.join()
     page.close()
+
+
+def test_a_browser_draws_a_scene(tmp_path: Path) -> None:
+    with closing(Page("localhost", free_port("localhost", 0), "an arm")) as page:
+        assert page.draw(SceneEnv(num_envs=1, max_episode_steps=7).scene()) is not None
+        with opened(page.address, tmp_path) as tab:
+            tab.wait_for("document.body.innerText.includes('an arm')")
+            end = time.monotonic() + 60
+            red = (150, 0, 0), (255, 90, 90)
+            while not ((tab.picture() >= red[0]) & (tab.picture() <= red[1])).all(2).sum() > 500:
+                assert time.monotonic() < end, "no red box"
 
 
 def test_a_browser_shows_a_large_picture_texts_and_curves(served: Page, tmp_path: Path) -> None:

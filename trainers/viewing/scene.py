@@ -1,0 +1,73 @@
+"""Draws the scene of an environment in the page of a viewer, in three dimensions."""
+
+import importlib
+from typing import Any
+
+import numpy as np
+
+from torchrl_gpu.environments.scene import Scene, Shape
+
+
+class DrawnScene:
+    """Bodies in the page.
+
+    Args:
+        server: server of the page, of viser.
+        scene: scene to draw.
+
+    Raises:
+        Exception: the file of a mesh cannot be read; nothing is drawn then.
+    """
+
+    def __init__(self, server: Any, scene: Scene) -> None:
+        self._scene = scene
+        self._rotations: Any = importlib.import_module("viser.transforms").SO3
+        meshes = {name: list(map(mesh_of, shapes)) for name, shapes in scene.bodies.items()}
+        server.initial_camera.position = scene.camera
+        server.initial_camera.look_at = scene.look_at
+        server.initial_camera.fov = scene.field_of_view
+        self._atomic = server.atomic
+        self._frames: dict[str, Any] = {}
+        for name, shapes in scene.bodies.items():
+            self._frames[name] = server.scene.add_frame(f"/{name}", show_axes=False)
+            for number, (shape, mesh) in enumerate(zip(shapes, meshes[name], strict=True)):
+                server.scene.add_mesh_simple(
+                    f"/{name}/shape_{number}",
+                    *(mesh.vertices, mesh.faces),
+                    color=tuple(shape.color),
+                    flat_shading=True,
+                )
+        # Rotation and position of each body `[B, 7]`.
+        self._sent = np.full((1, 7), np.nan)
+
+    def move(self, index: int) -> None:
+        """Show the environment of this index; only changes are sent."""
+        poses = self._scene.poses(index)
+        matrices = np.stack([*poses.values()])
+        rotations = self._rotations.from_matrix(matrices[:, :3, :3]).wxyz
+        places = np.concatenate((rotations, matrices[:, :3, 3]), 1)
+        changed = places != self._sent
+        with self._atomic():
+            for name, place, is_new in zip(poses, places, changed, strict=True):
+                if is_new[:4].any():
+                    self._frames[name].wxyz = place[:4]
+                if is_new[4:].any():
+                    self._frames[name].position = place[4:]
+        self._sent = places
+
+
+def mesh_of(shape: Shape) -> Any:
+    """Return a shape as a mesh in the frame of its body."""
+    trimesh: Any = importlib.import_module("trimesh")  # comes with viser
+    create, size = trimesh.creation, shape.size
+    if shape.kind == "mesh":
+        mesh = trimesh.load_mesh(shape.file)
+        mesh.apply_scale(size)
+    elif shape.kind == "box":
+        mesh = create.box(size)
+    elif shape.kind == "sphere":
+        mesh = create.icosphere(radius=size[0])
+    else:
+        make = create.cylinder if shape.kind == "cylinder" else create.capsule
+        mesh = make(height=size[0], radius=size[1])
+    return mesh.apply_transform(shape.pose)
