@@ -334,10 +334,10 @@ class CalmEnv(GymnasiumEnv):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
 def test_the_viewer_ends_with_the_training(number: int, start: Start) -> None:
-    calm = f"env._target_={__name__}.CalmEnv"
-    program = start(*GYM[:1], *GYM[2:], calm, *LONG, "viewer=web", "viewer_port=0")
+    env = (f"env._target_={__name__}.CalmEnv", "env.name=CartPole-v1", "env.num_envs=2")
+    program = start("agent=dqn", *env, *LONG, "viewer=web", "viewer_port=0")
     program.wait_for("no address", lambda: "watch it at http://localhost:" in program.output)
-    viewer = max(psutil.Process(program.pid).children(), key=psutil.Process.create_time)
+    (viewer,) = psutil.Process(program.pid).children()
     assert viewer.nice() > psutil.Process(program.pid).nice()
     os.kill(program.pid, number)
     program.end()
