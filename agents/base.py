@@ -95,9 +95,27 @@ class Agent(CheckedFields, Resumable, ABC):
     max_gradient_norm: hp.GradientNorm = None
     batch_size: hp.BatchSize
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other, before anything is built.
+
+        Args:
+            settings: settings by name; those that are components may be missing.
+
+        Raises:
+            ConfigurationError: a schedule lacks its end or its frames.
+        """
+        for name in settings:
+            pair = f"{name}_end", f"{name}_frames"
+            if settings.keys() >= {*pair} and len({settings[each] is None for each in pair}) > 1:
+                raise ConfigurationError(
+                    f"agent.{pair[0]} and agent.{pair[1]}: a schedule needs both of them"
+                )
+
     def __post_init__(self) -> None:
-        """Check the specs. An override calls this method first, then builds the networks."""
+        """Check settings and specs. An override calls this first, then builds the networks."""
         super().__init__()
+        self.check_combination(vars(self))
         if self.observation_spec.ndim != 1:
             raise ConfigurationError(
                 "observation_spec: its batch size has to be [num_envs], not "
@@ -128,17 +146,9 @@ class Agent(CheckedFields, Resumable, ABC):
         self._execution = Execution()
 
     def build_schedule(self, name: str) -> LinearSchedule | None:
-        """Return the schedule of a setting by `name_end` and `name_frames`; None if both are None.
-
-        Raises:
-            ConfigurationError: only one of the two is None.
-        """
+        """Return the schedule of a setting by `name_end` and `name_frames`; None without them."""
         start, end, frames = (getattr(self, name + suffix) for suffix in ("", "_end", "_frames"))
-        if end is None and frames is None:
-            return None
-        if end is None or frames is None:
-            raise ConfigurationError(f"{name}_end and {name}_frames: a schedule needs both of them")
-        return LinearSchedule(start, end, frames)
+        return None if end is None else LinearSchedule(start, end, frames)
 
     def build_encoder(self) -> Encoder:
         """Return a new encoder of the observations, for one network.
@@ -274,6 +284,17 @@ class OffPolicyAgent(Agent):
     n_step: hp.NStep = 1
     demonstrations: hp.Demonstrations = None
     demonstration_share: hp.DemonstrationShare = 0.25
+
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse a share of no demonstrations, and more: see the base class."""
+        super().check_combination(settings)
+        share, default = settings["demonstration_share"], cls.demonstration_share
+        if settings["demonstrations"] is None and share != default:
+            raise ConfigurationError(
+                f"agent.demonstration_share={share:g}: without effect; add agent.demonstrations="
+                f"FOLDER, or use {default:g}"
+            )
 
     @property
     def replay_type(self) -> Callable[..., ReplayBuffer]:

@@ -4,9 +4,9 @@ Source: Schulman et al., "Proximal Policy Optimization Algorithms", arXiv 1707.0
 and order of operations: Huang et al., "The 37 Implementation Details of PPO", ICLR blog 2022.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -98,13 +98,18 @@ class PPO(OnPolicyAgent):
     normalize_advantages: bool = True
     log_std_init: Annotated[float, Field(ge=-5.0, le=2.0), Search(-2.0, 0.0)] = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_kl is not None and self.learning_rate_end is not None:
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse a schedule of an adaptive learning rate, and more: see the base class."""
+        super().check_combination(settings)
+        if settings["target_kl"] is not None and settings["learning_rate_end"] is not None:
             raise ConfigurationError(
-                "target_kl, learning_rate_end: set one; the rate adapts or follows a schedule"
+                "agent.target_kl, agent.learning_rate_end: set one; the rate adapts or follows a "
+                "schedule"
             )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
         actor_encoder, critic_encoder = self.build_encoders()
         self.reward_normalizer: RewardNormalizer | None = None
         if self.normalize_rewards:

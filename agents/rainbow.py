@@ -6,9 +6,10 @@ arXiv 1710.02298.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -69,6 +70,12 @@ class Rainbow(ValueBasedAgent):
     learning_rate: hp.LearningRate = 5e-4
     adam_epsilon: hp.AdamEpsilon = 1e-5
     utd_ratio: hp.UTDRatio = 0.25
+
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse a range without atoms, and more: see the base class."""
+        super().check_combination(settings)
+        CategoricalValues.check_combination(settings)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,6 +6,7 @@ arXiv 2512.01996.
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
@@ -70,6 +71,13 @@ class SAC(OffPolicyAgent):
     actor_period: Annotated[hp.Count, Search(1, 4)] = 1
     batch_size: hp.BatchSize = 256
     utd_ratio: hp.UTDRatio = 1.0
+
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse a range without atoms, and more: see the base class."""
+        super().check_combination(settings)
+        if settings["critic"] == "categorical":
+            CategoricalValues.check_combination(settings)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -134,7 +134,8 @@ def measure(
         fills = (f"trainer.{name}={replay}" for name in ("replay_capacity", "random_frames"))
         rare = (f"trainer.{name}_interval={replay}" for name in ("checkpoint", "evaluation"))
         first = [f"agent={agent}", f"env={env}", f"runs={runs}", "compile=off"]  # starts soon
-        process = start([*first, *_SETTINGS, *fills, *rare], log)
+        rest = (each for each in _SETTINGS if "_interval" not in each)
+        process = start([*first, *rest, *fills, *rare], log)
         waits_until(partial(has_saved, runs, None), process, _SECONDS_TO_FILL)
         stop(process)
         folder = checkpoints_of(runs)

@@ -6,6 +6,7 @@ line, which can therefore explain a setting, and reject an invalid one before an
 docstring's `Args:` describes an argument that no other constructor has, or adds to the meaning.
 """
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -35,6 +36,10 @@ from torchrl_gpu.errors import ConfigurationError
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Note = TypeVar("Note")
+
+# Class method of a component: takes all its settings by name, without those that are components,
+# and refuses those that exclude or need each other. Its constructor calls it, too.
+COMBINATION = "check_combination"
 
 
 @dataclass(frozen=True)
@@ -168,8 +173,8 @@ def check_settings(
         constructor.
 
     Raises:
-        ConfigurationError: a name is unknown, a value has the wrong type or range, or a required
-            setting is missing.
+        ConfigurationError: a name is unknown, a value has the wrong type or range, a required
+            setting is missing, or the method `check_combination` of the class refuses the settings.
     """
     constructor = constructor_of(component)
     parameters = parameters_of(component)
@@ -187,10 +192,14 @@ def check_settings(
         if name not in settings and parameters[name].default is inspect.Parameter.empty:
             raise ConfigurationError(f"{group}.{name}: {component.__name__} needs this setting")
     defaults = {name: parameters[name].default for name in known if name not in settings}
-    return {
+    values = {
         name: check_value(constructor, name, value, prefix=f"{group}.") if name in known else value
         for name, value in {**settings, **defaults}.items()
     }
+    if (check := getattr(component, COMBINATION, None)) is not None:
+        with contextlib.suppress(KeyError):  # the constructor of a subclass lacks a setting
+            check(values)
+    return values
 
 
 def constructor_of(component: Callable[..., Any]) -> Callable[..., Any]:

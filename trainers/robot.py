@@ -35,8 +35,8 @@ The report has the limits of the joints, the home posture and its gap to contact
 positions that the arm reaches, and the command that trains it. All settings of env are those of
 `python -m trainers.run env=ENV --help`.
 
-  picture   picture of the arm and of positions that it reaches, a PNG file (default: a new file
-            named after the robot file, in the working directory)\
+  picture   picture of the arm and of positions that it reaches, a new PNG file (default: one named
+            after the robot file, in the working directory)\
 """
 
 # By suffix of a robot file: the environment that it is for, unless `env=` says another.
@@ -73,6 +73,8 @@ def examine(arguments: Sequence[str]) -> str:
         raise ConfigurationError(f"picture={pictures[-1]}: name a .png file")
     if pictures and not Path(pictures[-1]).parent.is_dir():
         raise ConfigurationError(f"picture={pictures[-1]}: this folder does not exist")
+    if pictures and Path(pictures[-1]).exists():
+        raise ConfigurationError(f"picture={pictures[-1]}: it exists; choose another file")
     env, typed = _completed(typed, *map(Path, files))
     given = read_settings(typed)
     settings = check(given, compose(given)).env.arguments()

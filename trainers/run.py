@@ -198,6 +198,11 @@ def _start(arguments: list[str]) -> int:
             f"unrecognized arguments: {' '.join(others)}; "
             + (f"write {hint}" if hint else "see --help")
         )
+    typed: dict[str, str] = {}
+    for setting in flags.settings:  # in a script, the last value counts
+        before = typed.setdefault(setting.partition("=")[0], setting)
+        if before != setting:
+            raise ConfigurationError(f"{before} {setting}: leave one of them out")
     if flags.help:
         from trainers.command_line.composition import runs_of
         from trainers.command_line.help import help_text

@@ -4,6 +4,7 @@ Source: Bellemare et al., "A Distributional Perspective on Reinforcement Learnin
 arXiv 1707.06887.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,13 +28,21 @@ class CategoricalValues(nn.Module):
 
     def __init__(self, value_min: float, value_max: float, atoms: int) -> None:
         super().__init__()
-        if value_max <= value_min:
-            raise ConfigurationError(f"value_max={value_max}: it must be above {value_min=}")
+        self.check_combination({"value_min": value_min, "value_max": value_max})
         self.value_min = value_min
         self.value_max = value_max
         self.spacing = (value_max - value_min) / (atoms - 1)
         self.register_buffer("atoms", torch.linspace(value_min, value_max, atoms))
         self.register_load_state_dict_post_hook(_check_atoms)
+
+    @staticmethod
+    def check_combination(settings: Mapping[str, Any]) -> None:
+        """Refuse a `value_max` that is not above `value_min`, among the settings of an agent."""
+        low, high = settings["value_min"], settings["value_max"]
+        if high <= low:
+            raise ConfigurationError(
+                f"agent.value_max={high:g}: it must be above agent.value_min={low:g}"
+            )
 
     def mean(self, logits: Tensor) -> Tensor:
         """Return the expected values `[*B]` of distributions `[*B, atoms]` given as logits."""

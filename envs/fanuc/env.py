@@ -106,6 +106,25 @@ class FanucEnv(ArmEnv):
 
     counters = frozenset({"workers/lost_episodes"})
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other: see `Environment`."""
+        robot, urdf, workers = (settings[name] for name in ("robot", "urdf", "num_workers"))
+        if urdf is not None and robot != _ROBOT:
+            raise ConfigurationError(
+                f"env.robot={robot}, env.urdf={urdf}: both name an arm; set one"
+            )
+        steps, speed = settings["hold_steps"], settings["hold_speed"]
+        if settings["success"] == "reach" and (steps, speed) != _HOLD:
+            raise ConfigurationError(
+                f"env.hold_steps={steps}, env.hold_speed={speed:g}: these need env.success=hold"
+            )
+        if settings["simulator"] == "genesis" and workers is not None:
+            raise ConfigurationError(
+                f"env.num_workers={workers}: env.simulator=genesis has no worker processes; "
+                "env.num_workers=null"
+            )
+
     @checked
     def __init__(
         self,
@@ -133,23 +152,10 @@ class FanucEnv(ArmEnv):
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Seed = 0,
     ) -> None:
-        if urdf is not None and robot != _ROBOT:
-            raise ConfigurationError(
-                f"env.robot={robot}, env.urdf={urdf}: both name an arm; set one"
-            )
-        if success == "reach" and (hold_steps, hold_speed) != _HOLD:
-            raise ConfigurationError(
-                f"env.hold_steps={hold_steps}, env.hold_speed={hold_speed:g}: these need "
-                "env.success=hold"
-            )
+        self.check_combination(locals())
         arm = {"robot": robot, "urdf": urdf, "tool": tool}
         settings = {"num_envs": num_envs, "simulator": simulator, "control_rate": control_rate}
         self.capabilities = self.capabilities_of(settings | arm, torch.device(device))
-        if simulator == "genesis" and num_workers is not None:
-            raise ConfigurationError(
-                f"env.num_workers={num_workers}: env.simulator=genesis has no worker processes; "
-                "env.num_workers=null"
-            )
         self.robot = load_robot(robot, urdf, tool, bar_radius)
         home = home_of(self.robot, home)
         check_memory(

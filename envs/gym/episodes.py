@@ -245,12 +245,11 @@ class NextStepEpisodes(Episodes):
 
     def begin(self) -> Tensors:
         """Start a new episode in every environment: see `Episodes.begin`."""
-        self._current = {**super().begin(), "active": _column(np.ones_like(self.over), np.bool_)}
+        self._current = {**super().begin(), "active": self._all_true()}
         return self._current
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
-        active = _column(np.ones_like(self.over), np.bool_)
-        return {**self._observations.read(batch), "active": active}
+        return {**self._observations.read(batch), "active": self._all_true()}
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         self._check_over(chosen)
@@ -258,6 +257,9 @@ class NextStepEpisodes(Episodes):
 
     def _ends(self, ended: NDArray[np.bool_], over: NDArray[np.bool_]) -> bool:
         return bool((ended == over).all())
+
+    def _all_true(self) -> Tensor:
+        return _column(np.ones_like(self.over), np.bool_)
 
 
 def _column(values: NDArray, dtype: DTypeLike) -> Tensor:

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
+from xml.etree import ElementTree
 
 from pydantic import Field
 
 from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
+
+ASSETS: Final = Path(__file__).parent / "assets"
 
 Pair = tuple[str, str]
 Triple = tuple[float, float, float]
@@ -41,7 +45,8 @@ class Arm(CheckedFields):
         workspace_high: highest x, y and z of the grip point in metres.
 
     Raises:
-        ConfigurationError: a setting is out of range, or numbers of names and values differ.
+        ConfigurationError: a setting is out of range, numbers of names and values differ, or the
+            file is neither MJCF nor URDF.
     """
 
     file: str = "xml/franka_emika_panda/panda.xml"
@@ -69,11 +74,23 @@ class Arm(CheckedFields):
     workspace_high: Triple = (0.75, 0.25, 0.4)
 
     def __post_init__(self) -> None:
-        """Check the settings, also against each other."""
+        """Check the settings, also against each other, and a file that is not one of Genesis."""
+        setting = f"env.arm.file={self.file}"
         if Path(self.file).suffix not in (".xml", ".urdf"):
-            raise ConfigurationError(
-                f"env.arm.file={self.file}: name an MJCF file (.xml) or a URDF file (.urdf)"
-            )
+            raise ConfigurationError(f"{setting}: name an MJCF file (.xml) or a URDF file (.urdf)")
+        places = (folder / self.file for folder in (Path(), ASSETS))
+        try:
+            if (path := next(filter(Path.is_file, places), None)) is not None:
+                root = ElementTree.parse(path).getroot().tag
+                if root not in ("mujoco", "robot"):
+                    raise ConfigurationError(
+                        f"{setting}: neither MJCF nor URDF: its root is <{root}>, not <mujoco> or "
+                        "<robot>"
+                    )
+        except OSError as error:
+            raise ConfigurationError(f"{setting}: cannot be read ({reason(error)})") from None
+        except ElementTree.ParseError as error:
+            raise ConfigurationError(f"{setting}: is not XML ({error})") from None
         actuators = len(self.joints) + len(self.fingers)
         for name, values, length in (
             ("home", self.home, len(self.joints)),

@@ -6,10 +6,9 @@ from typing import Any, Final, NamedTuple
 
 from torch import Tensor
 
-from envs.lift_cube.arm import Arm, Names
+from envs.lift_cube.arm import ASSETS, Arm, Names
 from torchrl_gpu.errors import ConfigurationError, one_line
 
-ASSETS: Final = Path(__file__).parent / "assets"
 # Genesis takes the larger friction of two touching bodies: arm and floor leave it to the cube.
 MIN_FRICTION: Final = 0.01
 _BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies

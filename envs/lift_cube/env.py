@@ -75,6 +75,14 @@ class LiftCubeEnv(ArmEnv):
             be used.
     """
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other: see `Environment`."""
+        if (frames := settings["frame_stack"]) > 1 and not settings["pixels"]:
+            raise ConfigurationError(
+                f"env.frame_stack={frames}: there are no images to stack; add env.pixels=true"
+            )
+
     @checked
     def __init__(
         self,
@@ -97,10 +105,7 @@ class LiftCubeEnv(ArmEnv):
         show_viewer: bool = False,
         seed: Seed = 0,
     ) -> None:
-        if frame_stack > 1 and not pixels:
-            raise ConfigurationError(
-                f"env.frame_stack={frame_stack}: there are no images to stack; add env.pixels=true"
-            )
+        self.check_combination(locals())
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)

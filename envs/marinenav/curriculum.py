@@ -104,16 +104,11 @@ class Difficulty:
 
 
 def check_stages(stages: Sequence[Stage], size: Size) -> None:
-    """Check that stages are in order, fit the tensors of a sea, and have room on the map.
+    """Check that stages fit the tensors of a sea, and have room on the map.
 
     Raises:
         ConfigurationError: one of these conditions does not hold.
     """
-    frames = [stage.from_frame for stage in stages]
-    if frames[:1] != [0] or frames != sorted(set(frames)):
-        raise ConfigurationError(
-            f"env.schedule: first frames must increase from frame 0, not {frames}"
-        )
     for stage in stages:
         for kind, count, low, high in (
             ("robots", stage.robots, 1, size.robots),

@@ -24,6 +24,10 @@ Dtype = Annotated[
     Literal["float32", "float64"], BeforeValidator(lambda name: str(name).removeprefix("torch."))
 ]
 
+Robots = Annotated[int, Field(ge=1, le=32)]
+Objects = Annotated[int, Field(ge=0, le=64)]
+Distance = Annotated[float, Field(ge=0)]
+
 
 class MarineNavEnv(SeaEnv):
     """Surface vehicles sail to their goals in seas with vortices and buoys, by local sensing.
@@ -76,19 +80,38 @@ class MarineNavEnv(SeaEnv):
             vortices and obstacles.
     """
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other: see `Environment`."""
+        curriculum, mixture = settings["curriculum"], settings["mixture"]
+        if curriculum and mixture:
+            raise ConfigurationError(
+                "env.curriculum, env.mixture: set one; stages follow one another or train all "
+                "at once"
+            )
+        if (schedule := settings["schedule"]) is not None and not (curriculum or mixture):
+            raise ConfigurationError(
+                "env.schedule: without effect; add env.curriculum=true or env.mixture=true"
+            )
+        frames = [0] if schedule is None else [stage[0] for stage in schedule]
+        if frames[:1] != [0] or frames != sorted(set(frames)):
+            raise ConfigurationError(
+                f"env.schedule: first frames must increase from frame 0, not {frames}"
+            )
+
     @checked
     def __init__(
         self,
         *,
         num_envs: NumEnvs = 64,
-        num_robots: Annotated[int, Field(ge=1, le=32)] = 5,
-        num_obstacles: Annotated[int, Field(ge=0, le=64)] = 4,
-        num_vortices: Annotated[int, Field(ge=0, le=64)] = 0,
-        min_start_goal_distance: Annotated[float, Field(ge=0)] = 40.0,
+        num_robots: Robots = 5,
+        num_obstacles: Objects = 4,
+        num_vortices: Objects = 0,
+        min_start_goal_distance: Distance = 40.0,
         noise: bool = True,
         normalize: Normalize = True,
         curriculum: bool = False,
-        schedule: Sequence[tuple[int, int, int, float]] | None = None,
+        schedule: Sequence[tuple[int, Robots, Objects, Distance]] | None = None,
         mixture: bool = False,
         max_episode_steps: MaxEpisodeSteps = MAX_STEPS,
         compile_step: bool = False,
@@ -99,15 +122,7 @@ class MarineNavEnv(SeaEnv):
     ) -> None:
         size = Size(num_robots, num_vortices, num_obstacles)
         stages: Sequence[Stage] = (Stage(0, num_robots, num_obstacles, min_start_goal_distance),)
-        if curriculum and mixture:
-            raise ConfigurationError(
-                "env.curriculum, env.mixture: set one; stages follow one another or train all "
-                "at once"
-            )
-        if schedule is not None and not (curriculum or mixture):
-            raise ConfigurationError(
-                "env.schedule: without effect; add env.curriculum=true or env.mixture=true"
-            )
+        self.check_combination(locals())
         if (curriculum or mixture) and mode == "train":
             stages = PAPER_STAGES if schedule is None else [Stage(*stage) for stage in schedule]
         check_stages(stages, size)

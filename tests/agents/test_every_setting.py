@@ -100,7 +100,7 @@ def test_settings_out_of_range_are_refused_by_name(name: str, value: Any) -> Non
 @pytest.mark.parametrize("half", [{"learning_rate_end": 1e-4}, {"learning_rate_frames": 100}])
 def test_half_a_schedule_is_refused(agent_class: type[Agent], half: dict[str, Any]) -> None:
     specs = small_specs(min(agent_class.actions))
-    with pytest.raises(ConfigurationError, match="learning_rate_end and learning_rate_frames: "):
+    with pytest.raises(ConfigurationError, match=r"rate_end and agent\.learning_rate_frames: "):
         build(agent_class, *specs, **half)
 
 

@@ -1,7 +1,7 @@
 """Calls of the command line program."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,12 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.environments.environment import Environment
 from trainers import run
 from trainers.components.component import Component
+
+
+def changed(command: Sequence[str], *settings: str) -> list[str]:
+    """Return a command with other values of settings, which it may have already."""
+    names = tuple(f"{each.partition('=')[0]}=" for each in settings)
+    return [*(each for each in command if not each.startswith(names)), *settings]
 
 
 def call(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:

@@ -1,4 +1,5 @@
 import functools
+from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -204,6 +205,22 @@ def test_a_setting_that_the_program_provides_is_rejected() -> None:
 def test_a_constructor_with_keyword_arguments_accepts_any_name() -> None:
     settings = check_settings(Agent, {"gamma": 0.9}, "agent", provided=["module"])
     assert settings["gamma"] == 0.9
+
+
+def test_settings_are_checked_together_unless_a_subclass_lacks_one() -> None:
+    class Both(Simulator):
+        @classmethod
+        def check_combination(cls, settings: Mapping[str, Any]) -> None:
+            if settings["num_envs"] > 1 and settings["path"] is not None:
+                raise ConfigurationError("env.num_envs, env.path: set one")
+
+    class Lacking(Both):
+        def __init__(self, num_envs: int = 2) -> None:
+            super().__init__(num_envs=num_envs)
+
+    with pytest.raises(ConfigurationError, match=r"env\.path: set one"):
+        check_settings(Both, {"num_envs": 2, "path": "arm.urdf"}, "env")
+    assert check_settings(Lacking, {}, "env") == {"num_envs": 2}
 
 
 def test_missing_settings_are_returned_with_their_defaults() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.forks import CAN_FORK
 from tests.helpers.interpreters import quick_interpreter
-from tests.helpers.program import call
+from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
 from trainers.run import main
 
@@ -116,7 +116,8 @@ def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Sta
         sys.executable = python
         return main()
 
-    program = start(*SWEEP, *LOCAL, *long, program=begin, variables={"PYTHONPATH": ROOT})
+    command = (*changed(SWEEP, *long), *LOCAL)
+    program = start(*command, program=begin, variables={"PYTHONPATH": ROOT})
     program.wait_for_training()
     (job,) = tmp_path.glob("runs/sweeps/*/.submitit/*/*_submitted.pkl")
     (process,) = psutil.Process(int(job.parent.name)).children()

@@ -24,7 +24,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from tests.helpers.forks import CAN_FORK, fork_server
-from tests.helpers.program import call
+from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.skipif(num_cores() < 2, reason="one process for each co
 
 
 def settings(runs: Path, *more: str) -> list[str]:
-    return ["agent=sac", *TASK, *RUN, *SAC, f"runs={runs}", *more]
+    return changed(["agent=sac", *TASK, *RUN, *SAC, f"runs={runs}"], *more)
 
 
 def contents(folder: Path, frames: int) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path, start:
 @pytest.mark.slow
 def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path, start: Start) -> None:
     """The processes of this run start anew, as those of users."""
-    short = (*ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
+    short = changed(ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
     program = start(*settings(tmp_path / "runs", "devices=2", *short))
     program.wait_for("no summary", lambda: list(tmp_path.rglob("summary.json")))
     os.kill(program.pid, signal.SIGINT)

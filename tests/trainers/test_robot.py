@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from envs.fanuc.robot import ASSETS
-from envs.lift_cube.arm_model import ASSETS as JAW_ASSETS
+from envs.lift_cube.arm import ASSETS as JAW_ASSETS
 from trainers.run import main, settings_of
 
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"
@@ -113,11 +113,12 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
         ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
+        ((str(LR_MATE), "picture=kept.png"), "picture=kept.png: it exists; choose another file"),
         ((str(LR_MATE), str(LR_MATE)), "name one robot file"),
         (("experiment=fanuc/sac",), "write env=fanuc agent=sac, which select this preset"),
         ((BROKEN, "env=fanuc"), "broken.xml: is not XML"),
         ((JOINTLESS, "env=fanuc"), "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
-        ((BROKEN,), "env.arm.file=broken.xml: "),
+        ((BROKEN,), "error: env.arm.file=broken.xml: is not XML"),
         ((JAW, "env.arm.home=[0,0.35,0.191,-0.341,0]"), "the hand leans by 11 degrees"),
         ((JAW, "env.arm.home=[0.0,0.8,0.9,-1.7,0.0]"), "hand, jaw on the floor"),
         ((JOINTLESS,), "no arm with a gripper: it needs 3 or more joints"),
@@ -131,6 +132,7 @@ def test_a_file_that_cannot_be_used_is_refused_in_one_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("kept.png").touch()
     Path(BROKEN).write_text("<mujoco>")
     Path(JOINTLESS).write_text(
         "<mujoco><worldbody><body name='a'><geom size='.1'/></body></worldbody></mujoco>"

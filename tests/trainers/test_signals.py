@@ -20,6 +20,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from envs import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
+from tests.helpers.program import changed
 from tests.helpers.programs import Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -149,7 +150,7 @@ def test_a_second_signal_ends_the_run_at_once(
     monkeypatch.setattr(sys, "path", [str(ROOT), *sys.path])
     saves = f"trainer.checkpoint_interval={interval}"
     # A shell lets jobs that end with `&` ignore Ctrl-C.
-    program = start(*SLOW, "env.slow_in=train", saves, ignores_ctrl_c=True)
+    program = start(*changed(SLOW, saves), "env.slow_in=train", ignores_ctrl_c=True)
     program.wait_for("no slow step", lambda: "steps" in program.output)
     os.kill(program.pid, number)
     time.sleep(0.6)
@@ -259,9 +260,8 @@ def test_a_signal_while_a_resumed_run_is_built_shows_how_to_resume_it(start: Sta
 
 def test_a_signal_in_an_evaluation_saves_the_run(start: Start) -> None:
     # Eleven seconds, in steps of a third of a second.
-    program = start(
-        *GYM, *LONG, "trainer.evaluation_interval=200", "trainer.evaluation_episodes=9999"
-    )
+    often = ("trainer.evaluation_interval=200", "trainer.evaluation_episodes=9999")
+    program = start(*GYM, *changed(LONG, *often))
     program.wait_for("no evaluation", lambda: list(program.folder.glob("runs/**/frames_*200.s*")))
     os.killpg(program.pid, signal.SIGTERM)
     assert program.end() == 75
@@ -270,7 +270,7 @@ def test_a_signal_in_an_evaluation_saves_the_run(start: Start) -> None:
 
 def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) -> None:
     short = ("trainer.total_frames=40", "trainer.evaluation_episodes=1", "evaluation.episodes=4")
-    program = start(*SLOW, *short, "evaluation.num_envs=1", "env.slow_in=eval")
+    program = start(*changed(SLOW, *short), "evaluation.num_envs=1", "env.slow_in=eval")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     os.kill(program.pid, signal.SIGTERM)
     assert program.end(seconds=20.0) == 75

@@ -20,7 +20,7 @@ from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
 from tests.helpers.forks import CAN_FORK
-from tests.helpers.program import call
+from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
@@ -245,6 +245,17 @@ def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> No
     assert (folder / "study.db").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["trials", "judged"])
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
+    folder.mkdir(parents=True)
+    (folder / name).touch()
+    with pytest.raises(ConfigurationError, match=f"cannot write to .*/study/{name}: ") as refused:
+        run(*COMMAND)
+    one_line(refused)
+    assert [each.name for each in folder.iterdir()] == [name]
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.command_line.checking.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
@@ -404,6 +415,7 @@ def test_the_best_settings_without_success_are_not_said_to_have_it() -> None:
     ]
     trials = [create_trial(value=10.0, user_attrs=each) for each in noted]
     assert Candidate({}, trials[:1], 10.0).text(goal) == "10.0 s to 0.95, mean of 1"
+    assert "reached in 1 of 1 trial, mean" in Candidate({}, trials[1:], 10.0).text(goal)
     text = "0.95 not reached in 1 of 2 trials, mean score 0.75"
     assert Candidate({}, trials, 40.0).text(goal) == text
 
@@ -417,7 +429,7 @@ def test_processes_share_a_study_and_a_killed_one_loses_its_trial_alone(
         with mock.patch.object(TorchRLTrainer, "collect", collect):
             return main()
 
-    command = (*COMMAND, "tune.trials=3", "tune.repeats=0")
+    command = changed(COMMAND, "tune.trials=3", "tune.repeats=0")
     process = start(*command, program=killed).process
     process.join()
     assert process.exitcode == -signal.SIGKILL

@@ -74,6 +74,18 @@ class Environment(EnvBase):
         """
         return cls.capabilities
 
+    @classmethod
+    def check_combination(cls, settings: Mapping[str, Any]) -> None:
+        """Refuse settings that exclude or need each other, before anything is built; here none.
+
+        Args:
+            settings: constructor arguments by name, perhaps without those that the program passes
+                and without components.
+
+        Raises:
+            ConfigurationError: settings do not fit together.
+        """
+
     @cached_property  # unlike a property, it lets a subclass assign the attribute
     def num_envs(self) -> int:
         """Number of environments in the batch."""

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sp
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Bounded, Composite, TensorSpec
+from torchrl.data import Bounded, Categorical, Composite, TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.arguments import parameters_of, suggest
@@ -138,9 +138,16 @@ class Arrays:
         return _arrays(self._reset_to_host(self._selected(self.env.reset())))
 
     def step(self, action: Any, *, resets: bool) -> Results:
-        """Step all environments by actions `[N, ...]`, and start new episodes if it `resets`."""
-        spec = self._action_spec
-        taken = torch.as_tensor(np.asarray(action), dtype=spec.dtype, device=spec.device)
+        """Step all environments by actions `[N, ...]`, and start new episodes if it `resets`.
+
+        Raises:
+            ConfigurationError: a discrete action is not one of the space. As in Gymnasium's
+                environments, continuous actions are not checked.
+        """
+        spec, given = self._action_spec, np.asarray(action)
+        if isinstance(spec, Categorical) and not ((given >= 0) & (given < spec.space.n)).all():
+            raise ConfigurationError(f"action={action}: choose from 0 to {spec.space.n - 1}")
+        taken = torch.as_tensor(given, dtype=spec.dtype, device=spec.device)
         root = TensorDict({}, self.env.batch_size, device=self.env.device)
         root.set(self._robots.action_key, taken.reshape(spec.shape))
         if resets:

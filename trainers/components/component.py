@@ -175,5 +175,6 @@ def _read_part(group: str, default: type, section: Any, kind: type) -> Component
     try:
         part.build()
     except (TypeError, ValueError) as error:  # a ConfigurationError is a ValueError
-        raise ConfigurationError(f"{group}: {error}") from error
+        text = str(error)
+        raise ConfigurationError(text if text.startswith(group) else f"{group}: {text}") from error
     return part

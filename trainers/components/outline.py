@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pydantic_core import CoreSchema, core_schema
 
-from torchrl_gpu import arguments
+from torchrl_gpu import arguments, errors
 
 _ROOT: Final = Path(__file__).parents[2]
 _OURS: Final = ("agents", "envs", "torchrl_gpu", "trainers")
@@ -97,7 +97,7 @@ def _module(name: str) -> ModuleType:
 def _imported(path: str) -> Any:
     module, _, name = path.partition(":")
     top = module.partition(".")[0]
-    if top in _OURS and module != arguments.__name__:
+    if top in _OURS and module not in (arguments.__name__, errors.__name__):
         try:
             return getattr(_module(module), name)
         except AttributeError:
@@ -127,7 +127,10 @@ def _statements(body: list[ast.stmt]) -> Iterator[tuple[str, ast.stmt | str]]:
 
 
 def _reduce(node: ast.ClassDef | ast.FunctionDef) -> None:
-    """Leave of a definition its signature and docstring; of a class fields and constructor too."""
+    """Leave of a definition its signature and docstring; of a class fields and constructor too.
+
+    A class also keeps its check of settings together.
+    """
     kept = node.body[:1] if ast.get_docstring(node) is not None else []
     node.decorator_list = []
     if isinstance(node, ast.FunctionDef):
@@ -138,6 +141,6 @@ def _reduce(node: ast.ClassDef | ast.FunctionDef) -> None:
         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
             _reduce(each)
             kept.append(each)
-        elif isinstance(each, ast.AnnAssign):
+        elif isinstance(each, ast.AnnAssign) or getattr(each, "name", "") == arguments.COMBINATION:
             kept.append(each)
     node.body = kept or [ast.Pass()]

@@ -67,11 +67,11 @@ def export_policy(
 ) -> Contract:
     """Write a policy as a folder of files that agree with it; return their contract.
 
-    The folder appears when all of it has been written and checked, in place of an older one.
+    The folder appears when all of it has been written and checked.
 
     Args:
         policy: policy on the CPU.
-        folder: new folder.
+        folder: folder that does not exist.
         observations: observations `[N, ...]` in their order, by which the files are checked.
         agent: class name of the agent.
         frames: environment steps that it was trained for.
@@ -82,7 +82,7 @@ def export_policy(
 
     Raises:
         ConfigurationError: the policy cannot be traced, the actions of a file differ, or the
-            folder cannot be written.
+            folder exists or cannot be written.
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)
@@ -177,21 +177,13 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces `folder` when the block ends without an exception."""
-    partial, old = (
-        folder.with_name(f".{folder.name}.{kind}{os.getpid()}{PARTIAL_SUFFIX}")
-        for kind in ("", "old.")
-    )
+    """Yield an empty folder that becomes `folder` when the block ends without an exception."""
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     try:
         partial.mkdir(parents=True)
         yield partial
-        if folder.exists():
-            folder.rename(old)
-        partial.rename(folder)
+        partial.rename(folder)  # fails if there is one with files
     except OSError as error:
         raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
     finally:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        for leftover in (partial, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)

@@ -12,6 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
 from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.checkpoints.files import numbered
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
@@ -41,7 +42,7 @@ def export(settings: Settings) -> RunOutcome:
     started = time.perf_counter()
     path = settings.checkpoint
     assert path is not None
-    folder = prepared_folder(settings, "exports") / path.stem
+    exports = prepared_folder(settings, "exports")
     state = settings.state or load_checkpoint(path)
     seed = stream_seed(settings.general.seed, "evaluation")
     with closing(evaluator_of(settings)) as evaluator:
@@ -54,6 +55,8 @@ def export(settings: Settings) -> RunOutcome:
             result = evaluator.evaluate(acting, settings.device, seed=seed, progress=display.update)
         agent, frames = state["agent_name"], state.get("frames", 0)
         about = f"{agent}, trained for {frames:,} frames: {result}"
+        # Another policy file may have the same name.
+        folder = next(each for each in numbered(exports / path.stem) if not each.exists())
         contract = export_policy(
             _on_cpu(settings, env),
             folder,

@@ -25,7 +25,7 @@ from trainers.training.progress import ProgressDisplay
 from trainers.tuning.judgement import Judged, read_judged, write_judged
 from trainers.tuning.preset import write_preset
 from trainers.tuning.report import lines_of, page_of
-from trainers.tuning.study import Candidate, Study
+from trainers.tuning.study import Candidate, Study, of_trials
 from trainers.tuning.trainings import output_to, rival_of, trial_settings
 from trainers.tuning.watch import TrialWatch
 
@@ -51,8 +51,8 @@ def tune(settings: Settings) -> RunOutcome:
         sides = {"best": trial_settings(settings, best.settings), rival: settings_of_rival}
         judged = _judge(study, best, sides, settings.general.seed + _FRESH)
     except KeyboardInterrupt as stop:
-        count = len(study.ended())
-        message = f"\nStopped after {count} trials. The same command goes on with {study.folder}."
+        count = of_trials(len(study.ended()))
+        message = f"\nStopped after {count}. The same command goes on with {study.folder}."
         raise Interruption.of(stop, message) from None
     command = command_of(settings, *preset)
     page = study.folder / "report.html"

@@ -22,7 +22,7 @@ from torchrl.record.loggers.wandb import WandbLogger
 
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import reason, write_text
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.errors import ConfigurationError, one_line
 
 LoggerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 
@@ -39,7 +39,7 @@ class MetricLogger:
 
     Raises:
         ConfigurationError: the folder cannot be created, its `metrics.csv` is that of another
-            program, or a sink is unknown or not installed.
+            program, or a sink is unknown, not installed, or has no account.
     """
 
     @checked
@@ -242,13 +242,19 @@ def log_film(film: Path, frames: int) -> None:
 
 class _WandbSink:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        self._logger = WandbLogger(
-            exp_name=folder.name,
-            project=os.environ.get("WANDB_PROJECT", "torchrl-gpu"),
-            save_dir=folder,
-            config=settings,
-            log_env_packages=False,
-        )
+        try:
+            self._logger = WandbLogger(
+                exp_name=folder.name,
+                project=os.environ.get("WANDB_PROJECT", "torchrl-gpu"),
+                save_dir=folder,
+                config=settings,
+                log_env_packages=False,
+            )
+        except Exception as error:  # no account, no network: each has its own class
+            raise ConfigurationError(
+                f"trainer.loggers: wandb cannot begin: {one_line(error)} (WANDB_MODE=offline needs "
+                "neither account nor network)"
+            ) from error
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
         self._logger.log_metrics(dict(metrics), step=frames)

@@ -15,7 +15,7 @@ from trainers.comparing.document import document, folded, html_table, panels
 from trainers.comparing.drawing import Curve, draw_curves, short
 from trainers.tuning.judgement import Judged
 from trainers.tuning.space import Dimension, as_param, as_text
-from trainers.tuning.study import Candidate, Study
+from trainers.tuning.study import Candidate, Study, of_trials
 
 # Color of each kind of trial, and its name.
 _KINDS = {TrialState.COMPLETE: (0, "ended"), TrialState.PRUNED: (7, "pruned or cut")}
@@ -27,7 +27,7 @@ def lines_of(study: Study, best: Candidate, judged: Sequence[Judged], seconds: f
     pruned, failed = (states.count(state) for state in (TrialState.PRUNED, TrialState.FAIL))
     duration = human_time(seconds)
     lines = [
-        f"Tuned by {len(states)} trials, {pruned} pruned, {failed} failed, in {duration}.",
+        f"Tuned by {of_trials(len(states))}, {pruned} pruned, {failed} failed, in {duration}.",
         f"  best         {best.text(study.goal)}",
         f"  settings     {' '.join(best.typed)}",
     ]
@@ -65,7 +65,7 @@ def page_of(
     return document(
         title,
         [
-            f"<p>Best of {len(trials)} trials: <b>{value}</b>. Train with it:</p>",
+            f"<p>Best of {of_trials(len(trials))}: <b>{value}</b>. Train with it:</p>",
             f"<p><code>{escape(command)}</code></p>",
             "<h2>Judged by fresh seeds</h2>",
             html_table(["settings", "seed", "end", "frames", "closing evaluation"], runs, "left"),

@@ -62,7 +62,7 @@ class Candidate:
         if all(reached):
             return f"{goal.text(self.value)}, mean of {count}"
         score = fmean(trial.user_attrs["score"] for trial in self.trials)
-        missed = f"{goal.success:g} not reached in {reached.count(False)} of {count} trials"
+        missed = f"{goal.success:g} not reached in {reached.count(False)} of {of_trials(count)}"
         return f"{missed}, mean score {score:.3g}"
 
 
@@ -115,7 +115,8 @@ class Study:
         path = self.folder / "study.db"
         if seconds is None and options.objective == "seconds" and not path.exists():
             raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
-        check_writable(self.folder)
+        for folder in ("", "trials", "judged"):
+            check_writable(self.folder / folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._alone = FileLock(self.folder / _LOCK)  # lets the other processes of the study wait
         goal = Goal(options.objective, options.success, seconds)
@@ -334,6 +335,11 @@ class Study:
     def _requeue_if_lost(self, ended: FrozenTrial) -> None:
         if _is_lost(ended) and len(ended.params) == len(self.space):
             self._study.enqueue_trial(ended.params, user_attrs=ended.user_attrs)
+
+
+def of_trials(count: int) -> str:
+    """Return a number of trials in words."""
+    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def _is_lost(trial: FrozenTrial) -> bool:

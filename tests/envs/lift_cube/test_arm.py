@@ -187,6 +187,8 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
     ("settings", "words"),
     [
         ({"file": "arm.stl"}, "MJCF"),
+        ({"file": "text.xml"}, r"env\.arm\.file=text\.xml: is not XML \(syntax error"),
+        ({"file": "page.urdf"}, "its root is <html>, not <mujoco> or <robot>"),
         ({"home": (0.0, 1.0)}, "it takes 7"),
         ({"stiffness": (1.0,)}, "it takes 9"),
         ({"pads": ("hand",)}, "it takes 2 values"),
@@ -196,7 +198,12 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
         ({"open_position": (0.04, 0.04, 0.04)}, "it takes 2"),
     ],
 )
-def test_wrong_description_is_refused(settings: dict[str, Any], words: str) -> None:
+def test_wrong_description_is_refused(
+    settings: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.xml").write_text("arm")
+    Path("page.urdf").write_text("<html/>")
     with pytest.raises(ConfigurationError, match=words):
         Arm(**settings)
 

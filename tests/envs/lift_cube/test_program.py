@@ -7,7 +7,7 @@ import torch
 
 from envs.lift_cube import LiftCubeEnv
 from tests.helpers.pipeline import EPISODE, live
-from tests.helpers.program import call, environments_built_once
+from tests.helpers.program import call, changed, environments_built_once
 from tests.helpers.programs import Start
 from trainers.components.choices import learning_agents
 
@@ -34,8 +34,8 @@ def test_film_shows_the_scene_and_the_wrist(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL, f"device={accelerator.type}")
-    assert call(monkeypatch, tmp_path, *film) == 0
+    film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL)
+    assert call(monkeypatch, tmp_path, *changed(film, f"device={accelerator.type}")) == 0
     assert "height [mm]" in capfd.readouterr().out
     (path,) = tmp_path.glob("runs/lift_cube/random/videos/*.mp4")
     assert path.stat().st_size > 500

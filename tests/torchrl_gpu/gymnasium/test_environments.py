@@ -78,6 +78,16 @@ def test_settings_are_those_of_the_environment() -> None:
         gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, 2, 3])
 
 
+@pytest.mark.parametrize("wrong", [-1, 25, np.nan])
+def test_a_discrete_action_outside_of_the_space_is_refused(wrong: float) -> None:
+    envs = gymnasium.make_vec(MARINENAV, num_envs=3, discrete=True)
+    envs.reset(seed=1)
+    envs.step(np.array([0, 24, 3]))
+    with pytest.raises(ConfigurationError, match=r"^action=\[.*\]: choose from 0 to 24$"):
+        envs.step(np.array([0, wrong, 3]))
+    envs.close()
+
+
 def test_instances_without_a_seed_have_different_episodes() -> None:
     def goals(**settings: Any) -> set[bytes]:
         envs = [gymnasium.make(MARINENAV, **settings) for _ in range(3)]

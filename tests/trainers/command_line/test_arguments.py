@@ -48,6 +48,8 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "--cfg", "foo"], "invalid choice: 'foo'"),
         ([*BASE, "seed"], "seed: write NAME=VALUE"),
         ([*BASE, "seed=1,2"], "seed=1,2: several values need -m"),
+        ([*BASE, "agent=ppo"], "error: agent=sac agent=ppo: leave one of them out"),
+        ([*BASE, "seed=1", "seed=1", "seed=2"], "seed=1 seed=2: leave one of them out"),
         ([*BASE, "-m", "seed=interval(0,1)"], "seed=interval(0,1): an interval has no list"),
         ([*BASE, "agent.gamma=${env.foo}"], "agent.gamma: Interpolation key 'env.foo' not found"),
         (["agent._target_=nowhere.Agent", "env=fanuc"], "agent._target_=nowhere.Agent: No module"),
@@ -314,7 +316,8 @@ def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, st
 
 
 def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["agent.gamma=0.9", "agent.learning_rate_frames=${trainer.total_frames}", "seed=7"]
+    given = ["agent.gamma=0.9", "agent.learning_rate_end=0", "seed=7"]
+    given += ["agent.learning_rate_frames=${trainer.total_frames}"]
     shown = help_of(capsys, *BASE, *given)
     for name, end in {
         "agent.learning_rate": "(0.003, preset)",

@@ -11,7 +11,8 @@ import pytest
 
 from torchrl_gpu.arguments import check_settings, descriptions_of, parameters_of
 from torchrl_gpu.errors import ConfigurationError
-from trainers.command_line.composition import compose
+from trainers.command_line.checking import check
+from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.early import check_early
 from trainers.components.choices import GROUPS, choices_of, path_of
 from trainers.components.outline import outline_of
@@ -92,6 +93,39 @@ def test_outlines_are_read_without_torch() -> None:
         "assert not {'torch', 'numpy', 'gymnasium'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("agent=sac agent.learning_rate_end=0", "agent.learning_rate_frames: a schedule needs"),
+        ("agent=ppo agent.entropy_coefficient_frames=9", "agent.entropy_coefficient_end and ag"),
+        (
+            "agent=ppo agent.target_kl=.1 agent.learning_rate_end=0 agent.learning_rate_frames=9",
+            "agent.target_kl, agent.learning_rate_end: set one",
+        ),
+        ("agent=rainbow agent.value_max=-30", "agent.value_max=-30: it must be above agent.value_"),
+        ("agent=sac agent.critic=categorical agent.value_max=-20", "agent.value_max=-20: it must"),
+        ("env=fanuc env.hold_steps=3", "env.hold_steps=3, env.hold_speed=0.05: these need"),
+        ("env=fanuc env.robot=lr_mate_200id env.urdf=a.urdf", "env.urdf=a.urdf: both name an arm"),
+        ("env=fanuc env.simulator=genesis env.num_workers=2", "env.num_workers=2: env.simulator"),
+        ("env=lift_cube env.frame_stack=2", "env.frame_stack=2: there are no images"),
+        ("env.curriculum=true env.mixture=true", "env.curriculum, env.mixture: set one"),
+        ("env.schedule=[[0,3,0,30]]", "env.schedule: without effect"),
+        ("mode=eval env.curriculum=true env.schedule=[[5,3,0,30]]", "increase from frame 0, not"),
+        ("mode=eval env.mixture=true env.schedule=[[0,0,0,30]]", "=[[0, 0, 0, 30]]: input should"),
+        ("agent.demonstration_share=.5", "agent.demonstration_share=0.5: without effect; add"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused_early(typed: str, said: str) -> None:
+    """By the outlines, and by the classes before they are built."""
+    base = {"experiment": None, "agent": "iqn", "env": "marinenav"}
+    settings = {**base, **read_settings(typed.split())}
+    composed = compose(settings)
+    for refuse in (lambda: check_early(composed.config), lambda: check(settings, composed)):
+        with pytest.raises(ConfigurationError) as caught:
+            refuse()
+        assert said in str(caught.value)
 
 
 def test_every_preset_passes_the_early_check() -> None:

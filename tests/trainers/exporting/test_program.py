@@ -50,6 +50,18 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
+def test_an_export_keeps_another_one_of_the_same_name(
+    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (older,) = (run / "exports").iterdir()
+    before = {path: path.read_bytes() for path in older.iterdir()}
+    assert call(monkeypatch, tmp_path, "mode=export", f"checkpoint={run}") == 0
+    new = older.with_name(f"{older.name}_2")
+    assert {path.name for path in new.iterdir()} == {path.name for path in before}
+    assert {path: path.read_bytes() for path in older.iterdir()} == before
+    shutil.rmtree(new)
+
+
 @pytest.fixture
 def export(run: Path, tmp_path: Path) -> Path:
     """A copy of the exported folder, outside of its run."""

@@ -213,6 +213,19 @@ def test_tensorboard_receives_the_settings(tmp_path: Path) -> None:
     assert OmegaConf.create(text.removeprefix("```yaml").removesuffix("```")) == SETTINGS
 
 
+def test_wandb_without_an_account_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("HOME", str(tmp_path))  # without a key of the user
+    wandb.teardown()  # it keeps these settings for the whole process
+    with pytest.raises(ConfigurationError, match="wandb cannot begin: No API key configured"):
+        MetricLogger(tmp_path / "run", ["wandb"])
+    wandb.teardown()
+
+
 def test_wandb_receives_metrics_and_settings_of_each_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
