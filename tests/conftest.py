@@ -23,10 +23,8 @@ _WITH_GENESIS = (
 # Seconds of the files that take long; a test of the others takes 0.2 s on average.
 _SECONDS = {
     "Genesis": 200,
-    "tests/trainers/test_ranks.py": 80,
-    "tests/trainers/test_signals.py": 70,
-    "tests/test_clusters.py": 60,
-    "tests/trainers/test_launching.py": 50,
+    "tests/trainers/test_ranks.py": 40,
+    "tests/trainers/test_signals.py": 40,
     "tests/trainers/exporting/test_page.py": 50,
     "tests/trainers/exporting/test_program.py": 40,
     "tests/envs/fanuc/test_worker_pool.py": 40,
