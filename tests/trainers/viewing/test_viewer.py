@@ -180,6 +180,37 @@ def test_a_scene_moves_in_place_of_pictures() -> None:
         assert "return" in page.texts[-1]
 
 
+class Clock:
+    """Time that passes in steps and pauses alone, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("draws_scene", "longest"), [(False, 0.25), (True, 1 / 30)])
+@pytest.mark.parametrize("cost", [0.0001, 0.005, 0.1])
+def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
+    draws_scene: bool, longest: float, cost: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, clock = SceneEnv(num_envs=1, max_episode_steps=1000), Clock()
+    with closing(WatchedPage(rounds=900)) as page:
+        viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
+        step, times = viewer._player.step, [0.0]
+        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+        monkeypatch.setattr(viewer._player, "step", lambda: (step(), clock.sleep(cost)))
+        monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
+        with pytest.raises(EndedError):
+            viewer.run()
+    assert len(times) > 10
+    assert max(np.diff(times)) < longest + cost + env.capabilities.step_seconds
+
+
 def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
     with closing(WatchedPage(rounds=20)) as page:
         viewer = viewer_of(page, env)
