@@ -37,23 +37,23 @@ class DrawnScene:
                     color=tuple(shape.color),
                     flat_shading=True,
                 )
-        # Rotation and position of each body `[B, 7]`.
-        self._sent = np.full((1, 7), np.nan)
+        # Rotation and position of each body `[7]`.
+        self._sent = {name: np.full(7, np.nan) for name in scene.bodies}
 
     def move(self, index: int) -> None:
         """Show the environment of this index; only changes are sent."""
         poses = self._scene.poses(index)
-        matrices = np.stack([*poses.values()])
+        matrices = np.reshape([*poses.values()], (-1, 4, 4))
         rotations = self._rotations.from_matrix(matrices[:, :3, :3]).wxyz
         places = np.concatenate((rotations, matrices[:, :3, 3]), 1)
-        changed = places != self._sent
         with self._atomic():
-            for name, place, is_new in zip(poses, places, changed, strict=True):
+            for name, place in zip(poses, places, strict=True):
+                is_new = place != self._sent[name]
                 if is_new[:4].any():
                     self._frames[name].wxyz = place[:4]
                 if is_new[4:].any():
                     self._frames[name].position = place[4:]
-        self._sent = places
+        self._sent.update(zip(poses, places, strict=True))
 
 
 def mesh_of(shape: Shape) -> Any:

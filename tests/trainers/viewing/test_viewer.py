@@ -180,6 +180,22 @@ def test_a_scene_moves_in_place_of_pictures() -> None:
         assert "return" in page.texts[-1]
 
 
+def test_bodies_without_a_new_pose_stay_where_they_are() -> None:
+    env = SceneEnv(num_envs=1, max_episode_steps=7)
+    far, near = (np.eye(4) for _ in range(2))
+    far[0, 3], near[0, 3] = 2.0, 1.0
+    moves: list[dict[str, Pose]] = [{"cart": far, "cart/pole": near}, {"cart/pole": far}]
+    moves += [{"cart": near}, {}, {"cart/pole": far, "cart": near}]
+    with closing(WatchedPage(rounds=0)) as page:
+        scene = page.draw(replace(env.scene(), poses=lambda index: moves[index]))
+        assert scene is not None
+        places = []
+        for index in range(len(moves)):
+            scene.move(index)
+            places.append([scene._frames[name].position[0] for name in ("cart", "cart/pole")])
+        assert places == [[2, 1], [2, 2], [1, 2], [1, 2], [1, 2]]
+
+
 class Clock:
     """Time that passes in steps and pauses alone, in seconds."""
 
