@@ -34,7 +34,7 @@ class DrawnScene:
                 server.scene.add_mesh_simple(
                     f"/{name}/shape_{number}",
                     *(mesh.vertices, mesh.faces),
-                    color=tuple(shape.color),
+                    color=tuple(map(float, shape.color)),  # integers would be of 255
                     flat_shading=True,
                 )
         # Rotation and position of each body `[7]`.

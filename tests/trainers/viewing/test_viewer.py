@@ -95,7 +95,7 @@ class SceneEnv(DrawnEnv):
     """Has a body as far along x as the number of steps, and another one on it."""
 
     def scene(self, kind: Kind = "box") -> Scene:
-        shape = Shape(kind, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0), np.eye(4), "no_such_file.stl")
+        shape = Shape(kind, (0.1, 0.2, 0.3), (1, 0, 0), np.eye(4), "no_such_file.stl")
         bodies = {"cart": [shape], "cart/pole": [shape, shape]}
         return Scene(bodies, self._poses, (2.0, 2.0, 2.0), (0.0, 0.0, 0.0), 1.0)
 
