@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from torchrl_gpu.environments.scene import Scene, Shape
+from torchrl_gpu.errors import ConfigurationError
 
 
 class DrawnScene:
@@ -16,7 +17,7 @@ class DrawnScene:
         scene: scene to draw.
 
     Raises:
-        Exception: the file of a mesh cannot be read; nothing is drawn then.
+        ConfigurationError: the file of a mesh cannot be read; nothing is drawn then.
     """
 
     def __init__(self, server: Any, scene: Scene) -> None:
@@ -57,11 +58,20 @@ class DrawnScene:
 
 
 def mesh_of(shape: Shape) -> Any:
-    """Return a shape as a mesh in the frame of its body."""
+    """Return a shape as a mesh in the frame of its body.
+
+    Raises:
+        ConfigurationError: the file of a mesh cannot be read.
+    """
     trimesh: Any = importlib.import_module("trimesh")  # comes with viser
     create, size = trimesh.creation, shape.size
     if shape.kind == "mesh":
-        mesh = trimesh.load_mesh(shape.file)
+        try:
+            mesh = trimesh.load_mesh(shape.file)
+        except Exception as error:  # readers of meshes raise errors of any kind
+            raise ConfigurationError(
+                f"{shape.file}: trimesh cannot read this mesh: {type(error).__name__}: {error}"
+            ) from error
         mesh.apply_scale(size)
     elif shape.kind == "box":
         mesh = create.box(size)
