@@ -68,6 +68,8 @@ def mesh_of(shape: Shape) -> Any:
     if shape.kind == "mesh":
         try:
             mesh = trimesh.load_mesh(shape.file)
+            if mesh.units:  # a Collada file has a unit
+                mesh.convert_units("meters")
         except Exception as error:  # readers of meshes raise errors of any kind
             raise ConfigurationError(
                 f"{shape.file}: trimesh cannot read this mesh: {type(error).__name__}: {error}"
