@@ -23,22 +23,20 @@ _WITH_GENESIS = (
 # Seconds of the files that take long; a test of the others takes 0.2 s on average.
 _SECONDS = {
     "Genesis": 200,
-    "tests/trainers/collecting/test_ray.py": 100,
-    "tests/trainers/test_ranks.py": 80,
-    "tests/trainers/test_signals.py": 70,
-    "tests/test_clusters.py": 60,
-    "tests/trainers/test_launching.py": 50,
+    "tests/trainers/test_ranks.py": 40,
+    "tests/trainers/test_signals.py": 40,
     "tests/trainers/exporting/test_page.py": 50,
-    "tests/torchrl_gpu/test_distributed.py": 40,
-    "tests/trainers/exporting/test_every_export.py": 40,
     "tests/trainers/exporting/test_program.py": 40,
     "tests/envs/fanuc/test_worker_pool.py": 40,
     "tests/trainers/training/test_watchdog.py": 40,
-    "tests/trainers/runs/test_damaged_files.py": 40,
-    "tests/test_every_accelerator.py": 40,
+    "tests/test_every_accelerator.py": 30,
     "tests/trainers/training/test_resume.py": 30,
     "tests/test_examples.py": 30,
+    "tests/trainers/collecting/test_ray.py": 25,
     "tests/test_extending.py": 25,
+    "tests/trainers/exporting/test_every_export.py": 20,
+    "tests/trainers/runs/test_damaged_files.py": 20,
+    "tests/torchrl_gpu/test_distributed.py": 15,
 }
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ import pytest
 from tensordict import TensorDictBase
 
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.forks import forked
+from tests.helpers.forks import CAN_FORK, forked
+from tests.helpers.interpreters import quick_interpreter
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs the signals of Unix")
+pytestmark = pytest.mark.skipif(not CAN_FORK, reason="needs fork and the signals of Unix")
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "clusters.md").read_text()
@@ -35,7 +36,8 @@ class WaitingEnv(IdentityEnv):
 
 SHORT = (
     *(f"env._target_={__name__}.WaitingEnv", "agent=ppo", "agent.rollout_length=4", "device=cpu"),
-    *("env.num_envs=2", "trainer.total_frames=2000", "trainer.log_interval=20"),
+    *("agent.epochs=1", "agent.hidden_sizes=[8]"),
+    *("env.num_envs=2", "trainer.total_frames=400", "trainer.log_interval=20"),
     *("trainer.evaluation_episodes=2", "evaluation.episodes=2"),
 )
 
@@ -53,17 +55,14 @@ def wait_for(holds: Callable[[], object]) -> None:
 
 
 class Cluster:
-    """A folder with the commands that a script calls, in which its runs are."""
+    """A folder for the runs of a script, and one of the commands that it calls."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, commands: Path) -> None:
         self.folder = folder
         self.queued = folder / "queued"
-        commands = folder / "bin"
-        commands.mkdir()
         for name, code in {
             "srun": 'shift; exec "$@"',
             "scontrol": f'echo "$@" >> {self.queued}',
-            "python": f'exec {sys.executable} "$@"',
         }.items():
             (commands / name).write_text(f"#!/bin/sh\n{code}\n")
             (commands / name).chmod(0o755)
@@ -94,8 +93,11 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Cluster:
-    return Cluster(tmp_path)
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    with quick_interpreter(commands):
+        yield Cluster(tmp_path, commands)
 
 
 def signal_trainings(job: subprocess.Popen[str], number: int) -> None:
@@ -105,7 +107,6 @@ def signal_trainings(job: subprocess.Popen[str], number: int) -> None:
             process.send_signal(number)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("way", ["srun", "B:USR1"])
 def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster) -> None:
     (script,) = [each for each in scripts("bash") if way in each]
@@ -120,7 +121,7 @@ def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster
     assert re.search(r"Stopped at [\d,]+ frames; saved. To resume:", output)
     assert cluster.queued.read_text() == "requeue 7\n"
     cluster.let_go_on()
-    for said in ("Trained for 2,000 frames", "Trained already, for 2,000 frames"):
+    for said in ("Trained for 400 frames", "Trained already, for 400 frames"):
         job = cluster.start(script)
         output, _ = job.communicate(timeout=30)
         assert (job.returncode, said in output) == (0, True), output
@@ -128,7 +129,6 @@ def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster
     cluster.check_that_one_run_has_ended()
 
 
-@pytest.mark.slow
 def test_a_loop_starts_the_command_again(cluster: Cluster) -> None:
     (script,) = [each for each in scripts("bash") if each.startswith("until")]
     job = cluster.start(script)
@@ -138,7 +138,7 @@ def test_a_loop_starts_the_command_again(cluster: Cluster) -> None:
     output, _ = job.communicate(timeout=30)
     assert job.returncode == 0, output
     assert "saved. To resume:" in output
-    assert "Trained for 2,000 frames" in output
+    assert "Trained for 400 frames" in output
     cluster.check_that_one_run_has_ended()
 
 
@@ -197,5 +197,5 @@ def test_submitit_queues_a_run_anew_once_it_is_saved(cluster: Cluster) -> None:
     second.start()
     second.join(30)
     assert second.exitcode == 0
-    assert "Trained for 2,000 frames" in (cluster.folder / "report").read_text()
+    assert "Trained for 400 frames" in (cluster.folder / "report").read_text()
     cluster.check_that_one_run_has_ended()

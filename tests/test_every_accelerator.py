@@ -1,4 +1,4 @@
-"""Every agent in every environment on an accelerator, by the command line.
+"""Every agent and every environment on an accelerator, by the command line.
 
 A test that fails here has found something that an accelerator would trip over, such as a tensor of
 the host among those of the device, a generator of the host, or NumPy on a tensor of the device.
@@ -24,7 +24,7 @@ from tests.helpers.agents import (
 )
 from tests.helpers.pipeline import EPISODE, live
 from tests.helpers.program import environments_built_once
-from tests.helpers.training import make_trainer
+from tests.helpers.training import FolderAt, make_trainer
 from tests.stand_in import MAKERS
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.execution import Execution
@@ -34,7 +34,6 @@ from trainers.runs.policy_files import load_policy
 from trainers.training.trainer import TorchRLTrainer
 
 AGENTS = learning_agents()
-DISCRETE_AGENTS = [name for name, agent in AGENTS.items() if "discrete" in agent.actions]
 PRETRAINED = Path(__file__).parents[1] / "pretrained"
 
 needs_atari = pytest.mark.skipif(
@@ -74,16 +73,16 @@ def _environments() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("env", "accelerator"),
-    [
-        pytest.param("fanuc", MAKERS["xpu"], id="fanuc-xpu"),
-        pytest.param("marinenav", MAKERS["mps"], id="marinenav-mps"),
-        pytest.param("gym", MAKERS["directml"], id="gym-directml"),
-    ],
-    indirect=["accelerator"],
-)
-@pytest.mark.parametrize("agent", AGENTS)
+def _lives() -> Iterator[Any]:
+    """Yield PPO, SAC and each third of the other agents with each environment and accelerator."""
+    makers = {"fanuc": "xpu", "marinenav": "mps", "gym": "directml"}
+    for number, agent in enumerate(sorted(AGENTS, key=("ppo", "sac").__contains__)):
+        in_all = agent in ("ppo", "sac")
+        for env in makers if in_all else [[*makers][number % len(makers)]]:
+            yield pytest.param(agent, env, MAKERS[makers[env]], id=f"{agent}-{env}-{makers[env]}")
+
+
+@pytest.mark.parametrize(("agent", "env", "accelerator"), _lives(), indirect=["accelerator"])
 def test_agent_lives_on_an_accelerator(
     agent: str,
     env: str,
@@ -91,22 +90,21 @@ def test_agent_lives_on_an_accelerator(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    films = agent == "ppo"
-    live(monkeypatch, tmp_path, agent, accelerator, *ENVIRONMENTS[env], films=films)
+    live(monkeypatch, tmp_path, agent, accelerator, *ENVIRONMENTS[env], whole=agent == "ppo")
 
 
-@pytest.mark.parametrize("agent", DISCRETE_AGENTS)
+@pytest.mark.parametrize("agent", ["dqn", "ppo"])
 def test_discrete_agent_lives_on_an_accelerator(
     agent: str, accelerator: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live(monkeypatch, tmp_path, agent, accelerator, *CART_POLE, films=agent == "ppo")
+    live(monkeypatch, tmp_path, agent, accelerator, *CART_POLE)
 
 
 @needs_atari
 def test_agent_plays_atari_on_an_accelerator(
     accelerator: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live(monkeypatch, tmp_path, "rainbow", accelerator, *PONG, films=True)
+    live(monkeypatch, tmp_path, "rainbow", accelerator, *PONG, whole=True)
 
 
 @pytest.mark.parametrize("accelerator", MAKERS.values(), ids=MAKERS, indirect=True)
@@ -117,31 +115,28 @@ def test_resumed_run_equals_an_uninterrupted_run_on_accelerators_of_all_makers(
     case = Case(agent_class, min(agent_class.actions))
     graphs: GraphMode = "on" if accelerator_of(accelerator).graphs else "off"
 
-    def make(folder: str, total_frames: int, seed: int = 0) -> TorchRLTrainer:
-        # 96 frames are no whole number of rollouts: the open rollout is resumed as well.
+    def make(folder: str, seed: int = 0, **settings: Any) -> TorchRLTrainer:
         return make_trainer(
             case,
             tmp_path / folder,
             seed,
             {**WITH_ALL_OPTIONS, "rollout_length": 4, "batch_size": 16, "epochs": 1},
             accelerator,
-            total_frames=total_frames,
+            total_frames=160,
             random_frames=32,
             replay_capacity=500,
-            checkpoint_interval=96,
+            checkpoint_interval=96,  # no whole number of rollouts: the open one is resumed as well
             log_interval=64,
-            evaluation_episodes=1,
+            evaluation_env=None,
             execution=Execution(accelerator, graphs=graphs),
+            **settings,
         )
 
-    whole = make("whole", 160)
+    whole = make("whole", callbacks=[FolderAt(96, tmp_path / "part")])
     before = parameters(whole.agent)
     whole.train()
-    make("parts", 96).train()
-    second = make("parts", 160, seed=99)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second = make("part", seed=99)
+    second.load(second.checkpoints.path(96))
     second.train()
     after = parameters(second.agent)
     assert second.updates == whole.updates > 0

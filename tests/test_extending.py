@@ -37,7 +37,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,7 +44,7 @@ def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     assert found is not None
     monkeypatch.syspath_prepend(home)
     arguments = shlex.split(found[1].replace("\\\n", " "))
-    assert call(monkeypatch, home, *arguments, "evaluation.episodes=64") == 0
+    assert call(monkeypatch, home, *arguments, "evaluation.episodes=64", "compile=off") == 0
     said = capsys.readouterr().out
     success = re.search(r"result +success ([\d.]+)%", said)
     assert success is not None, said
@@ -111,7 +110,7 @@ def test_users_classes_combine_with_built_in_ones(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    quick = ["trainer.total_frames=256", "trainer.random_frames=128"]
+    quick = ["trainer.total_frames=144", "trainer.random_frames=128"]
     quick += ["trainer.evaluation_episodes=4", "evaluation.episodes=4"]
     monkeypatch.syspath_prepend(home)
     code = call(monkeypatch, home, *arguments, *quick)

@@ -124,7 +124,7 @@ class DamagedRuns:
         return DamagedRun(agent, folder, file, mutation.kind)
 
     def load(self, damaged: DamagedRun) -> None:
-        """Load everything into a trainer that exists already, and train for a step.
+        """Load everything into a trainer that exists already, and train for an update.
 
         Raises:
             AssertionError: the run was refused after parts of it had been loaded.
@@ -142,9 +142,12 @@ class DamagedRuns:
                 is_same = torch.equal(value.nan_to_num(), before[name].nan_to_num())
                 assert is_same, f"half loaded: {name}"
             raise
-        for _ in range(4):  # the end of a rollout
+        updates = trainer.updates
+        for _ in range(4):  # to the end of a rollout
             trainer.experience.store(trainer.collect())
             trainer._learn()
+            if trainer.updates > updates:
+                break
 
     def resume(self, damaged: DamagedRun) -> None:
         """Resume the run in its folder by the program."""

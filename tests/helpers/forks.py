@@ -11,12 +11,6 @@ from typing import Any
 
 import cloudpickle
 
-_IMPORTED = [
-    *("trainers.run", "trainers.training.trainer", "trainers.evaluation.film"),
-    *("torchrl_gpu.distributed", "torch.utils.tensorboard", "gymnasium.wrappers"),
-    *("envs.fanuc.env", "envs.gym.env", "tests.helpers.agents", "tests.helpers.environments"),
-    "tests.helpers.frozen",
-]
 CAN_FORK = "forkserver" in multiprocessing.get_all_start_methods()
 
 
@@ -29,7 +23,7 @@ def fork_server() -> Any:
     if not CAN_FORK:
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_IMPORTED)
+    context.set_forkserver_preload(["tests.helpers.preloaded"])
     multiprocessing.forkserver.ensure_running()
     return context
 

@@ -49,7 +49,7 @@ class Program:
         assert not self.process.is_alive(), f"still runs: {self.output}"
         _, alive = psutil.wait_procs(session(self.pid), timeout=10)
         assert not alive, [(each.status(), each.cmdline()) for each in alive]
-        assert "Traceback" not in self.output
+        assert "Traceback" not in self.output, self.output
         assert "ignored" not in self.output
         return self.process.exitcode
 

@@ -1,5 +1,6 @@
 """Trainers of small agents."""
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torchrl.envs import EnvBase
 from agents.base import Agent
 from tests.helpers.agents import CPU, Case, assert_equal, build_for, parameters
 from torchrl_gpu.checkpoints.state_file import load_state
+from trainers import Callback
 from trainers.training.trainer import TorchRLTrainer
 
 
@@ -40,13 +42,32 @@ def make_trainer(
         "random_frames": 128,
         "replay_capacity": 2000,
         "log_interval": 256,
+        "evaluation_env": case.env(),
         "evaluation_interval": 512,
         "evaluation_episodes": 16,
         "checkpoint_interval": 512,
         "loggers": ["csv"],
         "show_progress": False,
     }
-    return TorchRLTrainer(env, agent, folder, evaluation_env=case.env(), **{**defaults, **settings})
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+
+
+class FolderAt(Callback):
+    """Copies the folder of a run as soon as a checkpoint is on disk, as if the run ended there.
+
+    Args:
+        frames: frames of the checkpoint.
+        copy: folder to make.
+    """
+
+    def __init__(self, frames: int, copy: Path) -> None:
+        self._frames = frames
+        self._copy = copy
+
+    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
+        """Copy the folder."""
+        if path == trainer.checkpoints.path(self._frames):
+            shutil.copytree(trainer.folder, self._copy)
 
 
 def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:

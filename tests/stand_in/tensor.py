@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -83,7 +84,7 @@ class StandInTensor(Tensor):
 
 def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run one torch operation on the wrapped CPU tensors, and count its host reads and copies."""
-    name = operation._schema.name.removeprefix("aten::")
+    name = _name_of(operation)
     if name in _COPYING:
         return _copy(name, args, kwargs)
     abilities = HARDWARE.abilities
@@ -91,31 +92,34 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
         (name.startswith("_fused_adam") and not abilities.fused_adam)
         or ("lerp" in name and not abilities.lerp)
         or (name == "searchsorted" and not abilities.searchsorted)
-        or (str(operation) == "aten.view.dtype" and not abilities.byte_views)
+        or (operation is torch.ops.aten.view.dtype and not abilities.byte_views)
     ):
         raise NotImplementedError(f"{DEVICE_TYPE} has no kernel for {name}")
     if reads_host(name, args, kwargs):
         record("read", name)
 
     tensors: list[Tensor] = []
-    _each_tensor(tensors.append, args)
-    _each_tensor(tensors.append, kwargs)
-    device = kwargs.get("device")
+
+    def unwrap(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return _unwrap(tensor)
+
+    given, device = args, kwargs.get("device")
+    args, kwargs = _each_tensor(unwrap, args), _each_tensor(unwrap, kwargs)
     gives_stand_in = device is None or torch.device(device).type == DEVICE_TYPE
     if device is not None:
         if name == "_to_copy":
-            _record_copy(to_device=gives_stand_in, from_device=_is_stand_in(args[0]), name=name)
+            _record_copy(to_device=gives_stand_in, from_device=_is_stand_in(given[0]), name=name)
         kwargs = {**kwargs, "device": "cpu" if gives_stand_in else device}
         kwargs.pop("pin_memory", None)
     elif name in _INDEXING:
-        for index in args[1]:
+        for index in given[1]:
             if isinstance(index, Tensor) and index.ndim > 0 and not _is_stand_in(index):
                 record("copy to device", name)
     else:
         _refuse_mixed_devices(name, tensors)
 
     held = {id(tensor._held): tensor for tensor in tensors if isinstance(tensor, StandInTensor)}
-    args, kwargs = _each_tensor(_unwrap, args), _each_tensor(_unwrap, kwargs)
     graph = current_capture()
     if graph is not None:
         graph.note_writes(operation, args, kwargs)
@@ -138,6 +142,11 @@ def execute(operation: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
         return changed_in_place
 
     return _each_tensor(wrap, result) if gives_stand_in else result
+
+
+@cache
+def _name_of(operation: OpOverload) -> str:
+    return operation._schema.name.removeprefix("aten::")
 
 
 def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -34,7 +34,7 @@ from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 RANKS = 2
 HALF = BATCH // RANKS
-UPDATES, EXACT_UPDATES = 200, 20  # of equal bits, and in float64
+UPDATES, EXACT_UPDATES = 32, 10  # of equal bits, and in float64
 OPTIONS = {**WITH_ALL_OPTIONS, "rollout_length": 8}
 BY_NAME = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES}
 
@@ -241,7 +241,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return on_gloo_ranks(RANKS, check_pair, tmp_path_factory.mktemp("pair"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_NAME)
 def test_two_ranks_learn_bit_for_bit_like_one_process_in_parts(
     name: str, learned: Sequence[dict[str, Any]]
@@ -253,7 +252,6 @@ def test_two_ranks_learn_bit_for_bit_like_one_process_in_parts(
         assert [key for key, value in found.items() if not torch.equal(value, expected[key])] == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_NAME)
 def test_two_ranks_learn_like_one_process_from_the_whole_batch(
     name: str, learned: Sequence[dict[str, Any]]

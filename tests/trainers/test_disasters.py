@@ -211,8 +211,10 @@ SHAPES: dict[str, tuple[Callable[[Any, float], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
-@pytest.mark.parametrize("case", SHAPES)
+@pytest.mark.parametrize(
+    ("case", "vectorization"),
+    [*((case, "sync") for case in SHAPES), ("ragged", "async"), ("two rewards", "async")],
+)
 def test_a_step_that_does_not_fit_the_spaces(
     case: str, vectorization: str, run: Run, tmp_path: Path
 ) -> None:

@@ -5,13 +5,19 @@ import os
 import re
 import shutil
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 
+from tests.helpers.forks import CAN_FORK
+from tests.helpers.interpreters import quick_interpreter
 from tests.helpers.program import call, changed
 from tests.helpers.programs import Start
+from trainers.run import main
 
 ROOT = str(Path(__file__).parents[2])
 SWEEP = (
@@ -22,12 +28,24 @@ SWEEP = (
 )
 LOCAL = ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5")
 
+
+@pytest.fixture(scope="module", autouse=True)
+def _jobs_start_soon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if not CAN_FORK:
+        yield
+        return
+    with (
+        quick_interpreter(tmp_path_factory.mktemp("bin")) as python,
+        mock.patch.object(sys, "executable", str(python)),
+    ):
+        yield
+
+
 needs_submitit = pytest.mark.skipif(
     importlib.util.find_spec("submitit") is None, reason="needs the extra `cluster`"
 )
 
 
-@pytest.mark.slow
 @needs_submitit
 def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -48,7 +66,6 @@ def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
     assert len({Path(row[-1]) for row in rows if (Path(row[-1]) / "summary.json").exists()}) == 2
 
 
-@pytest.mark.slow
 @needs_submitit
 def test_a_run_that_fails_in_its_job_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -64,7 +81,6 @@ def test_a_run_that_fails_in_its_job_is_named(
     assert list(tmp_path.glob("runs/sweeps/*/.submitit/*/*_result.pkl"))
 
 
-@pytest.mark.slow
 @needs_submitit
 def test_the_ends_of_other_jobs_outlive_one_that_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -83,6 +99,7 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
     arguments = [each for each in SWEEP if each != "env.name=CartPole-v1"]
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "end_1.json").write_text('[0, "", "of an earlier sweep", ""]')
+    monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)
     sweep = (*arguments, *LOCAL, names, "hydra.sweep.dir=logs")
     assert call(monkeypatch, tmp_path, *sweep) == 1
     table = capfd.readouterr().out.partition("\nenv.name ")[2]
@@ -90,17 +107,23 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
     assert re.search(r"^deadly\S+Deadly-v0 +not finished", table, re.MULTILINE)
 
 
-@pytest.mark.slow
 @needs_submitit
 def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Start) -> None:
-    long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=4000")
-    program = start(*changed(SWEEP, *long), *LOCAL, variables={"PYTHONPATH": ROOT})
+    long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=2000")
+    python = sys.executable
+
+    def begin() -> int:
+        sys.executable = python
+        return main()
+
+    command = (*changed(SWEEP, *long), *LOCAL)
+    program = start(*command, program=begin, variables={"PYTHONPATH": ROOT})
     program.wait_for_training()
     (job,) = tmp_path.glob("runs/sweeps/*/.submitit/*/*_submitted.pkl")
     (process,) = psutil.Process(int(job.parent.name)).children()
     process.send_signal(signal.SIGUSR2)
     assert program.end(60) == 0, program.output
-    assert "Trained for 4,000 frames" in program.output
+    assert "Trained for 2,000 frames" in program.output
     logged = job.with_name(f"{job.parent.name}_0_log.out").read_text()
     assert "Requeued job" in logged
     (folder,) = (path.parent for path in tmp_path.glob("runs/**/summary.json"))

@@ -1,7 +1,6 @@
 """Runs of several processes, started by the program itself, by a scheduler and by torchrun.
 
-The ranks of a run of this process are forked from a server, so that they start soon; those of the
-program in its own process start anew, as for its users.
+Most ranks are forked, so that they start soon; those of two tests start anew, as for users.
 """
 
 import json
@@ -10,15 +9,15 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psutil
 import pytest
@@ -36,7 +35,7 @@ from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers import ranks
 from trainers.finite_watch import NonfiniteError
 from trainers.ranks import _failure
-from trainers.run import run, settings_of
+from trainers.run import main, run, settings_of
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
 RUN = (
@@ -143,35 +142,6 @@ def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(ranks, "LaunchConfig", config)
 
 
-@contextmanager
-def started(
-    folder: Path,
-    *arguments: str,
-    launcher: Sequence[str] = (),
-) -> Iterator[subprocess.Popen[str]]:
-    """Start the program, with its output in a file of the folder."""
-    folder.mkdir(exist_ok=True)
-    program = [sys.executable, "-m", *launcher, "trainers.run"]
-    root = str(Path(__file__).parents[2])
-    with (folder / "output.txt").open("w") as output:
-        process = subprocess.Popen(
-            [*program, *arguments],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": root},
-        )
-    try:
-        yield process
-    finally:
-        with suppress(psutil.NoSuchProcess):
-            tree = psutil.Process(process.pid)
-            for each in (*tree.children(recursive=True), tree):
-                each.kill()
-        process.wait(timeout=PATIENCE)
-
-
 def processes_by_rank(launcher: int) -> dict[int, psutil.Process]:
     """Return the processes of a run, which start in the order of their ranks."""
     processes = []
@@ -189,9 +159,17 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.1)
 
 
+def with_forked_ranks() -> int:
+    """Be the program, of which the launcher forks the ranks."""
+    config = partial(LaunchConfig, start_method="fork")
+    with mock.patch.object(ranks, "LaunchConfig", config):
+        return main()
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path, start: Start) -> None:
-    program = start(*settings(tmp_path / "runs", "devices=2", *ENDLESS))
+    command = settings(tmp_path / "runs", "devices=2", *ENDLESS)
+    program = start(*command, program=with_forked_ranks)
     program.wait_for("no checkpoint", lambda: list(tmp_path.rglob(SAVED)))
     processes_by_rank(program.pid)[rank].kill()
     assert program.end(PATIENCE) == 1
@@ -232,9 +210,15 @@ def test_a_failure_names_the_reason_and_no_older_run(
     )
 
 
+@pytest.mark.slow
 def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> None:
-    launcher = ("torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1", "-m")
-    with started(tmp_path, *settings(tmp_path / "runs", *ENDLESS), launcher=launcher) as program:
+    command = (
+        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=1"),
+        *("-m", "trainers.run", *settings(tmp_path / "runs", *ENDLESS)),
+    )
+    root = str(Path(__file__).parents[2])
+    program = psutil.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": root})
+    try:
         wait_for(lambda: list(tmp_path.rglob(SAVED)))
         first = processes_by_rank(program.pid)
         (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
@@ -248,17 +232,22 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
         program.send_signal(signal.SIGTERM)
         program.wait(timeout=PATIENCE)
         assert psutil.wait_procs(again.values(), timeout=PATIENCE)[1] == []
+    finally:
+        for each in (*program.children(recursive=True), program) if program.is_running() else ():
+            each.kill()
     assert list(folder.parent.iterdir()) == [folder]
 
 
-def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path, start: Start) -> None:
+    """The processes of this run start anew, as those of users."""
     short = changed(ENDLESS, "trainer.total_frames=240", "evaluation.episodes=1000000")
-    with started(tmp_path, *settings(tmp_path / "runs", "devices=2", *short)) as program:
-        wait_for(lambda: list(tmp_path.rglob("summary.json")))
-        program.send_signal(signal.SIGINT)
-        assert program.wait(timeout=PATIENCE) == 130
+    program = start(*settings(tmp_path / "runs", "devices=2", *short))
+    program.wait_for("no summary", lambda: list(tmp_path.rglob("summary.json")))
+    os.kill(program.pid, signal.SIGINT)
+    assert program.end(PATIENCE) == 130
     # It may also arrive just before.
-    assert re.search(r"\bTo (evaluate|resume)\b", (tmp_path / "output.txt").read_text())
+    assert re.search(r"\bTo (evaluate|resume)\b", program.output)
 
 
 def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path, start: Start) -> None:

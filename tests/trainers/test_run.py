@@ -162,8 +162,9 @@ def test_an_error_in_training_shows_how_to_resume(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     env = f"env._target_={__name__}.FailingEnv"
+    quick = ("agent.rollout_length=4", "compile=off", "device=cpu")
     with pytest.raises(OSError, match="the robot is off"):
-        run("agent=ppo", env, "agent.rollout_length=4", "device=cpu", f"runs={tmp_path}")
+        run("agent=ppo", env, *quick, f"runs={tmp_path}")
     (folder,) = tmp_path.glob("*/*/*")
     last = caplog.messages[-1]
     assert last.startswith("to resume from the newest checkpoint:\n  python -m trainers.run ")

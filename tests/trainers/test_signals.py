@@ -8,20 +8,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 from tensordict import TensorDictBase
+from torch.distributed.launcher.api import LaunchConfig
 
 from envs import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.forks import CAN_FORK
+from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import changed
 from tests.helpers.programs import Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
+from trainers import ranks
 from trainers.run import main, run
 
 pytestmark = pytest.mark.skipif(
@@ -53,13 +57,17 @@ def saved(program: Program) -> tuple[int, list[str]]:
     return frames, arguments
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+# The workers of an environment receive only the signals to the group.
+@pytest.mark.parametrize(
+    ("env", "send"),
+    [(GYM, os.kill), (GYM, os.killpg), (FANUC, os.killpg)],
+    ids=["gym-process", "gym-group", "fanuc-group"],
+)
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
-@pytest.mark.parametrize("env", [GYM, FANUC], ids=["gym", "fanuc"])
 def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     env: tuple[str, ...],
-    number: str,
     send: Callable[[int, int], None],
+    number: str,
     start: Start,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -70,7 +78,7 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     assert program.end() == EXIT_CODES.get(sent, 75), program.output
     frames, (checkpoint, device) = saved(program)
     assert frames >= 20
-    if number == "SIGHUP":
+    if number == "SIGHUP" and send is os.killpg:
         monkeypatch.chdir(program.folder)
         quick = (f"trainer.total_frames={frames + 200}", "trainer.evaluation_episodes=2")
         outcome = run(checkpoint, device, *quick, "evaluation.episodes=2")
@@ -292,7 +300,11 @@ def test_a_script_s_own_handler_is_called_once_the_run_is_saved(
             sys.exit(33)
 
         signal.signal(signal.SIGUSR2, queue_anew)
-        run(*GYM, *LONG, *settings)
+        if settings:
+            fork_server()
+        config = partial(LaunchConfig, start_method="forkserver")
+        with mock.patch.object(ranks, "LaunchConfig", config):
+            run(*GYM, *LONG, *settings)
         return 0
 
     program = start(program=script)
@@ -312,12 +324,20 @@ def test_a_script_that_leaves_workers_open_ends(start: Start) -> None:
     assert program.end(seconds=10.0) == 7
 
 
-@pytest.mark.slow
+class CalmEnv(GymnasiumEnv):
+    """Leaves the cores to the viewer."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        time.sleep(0.2)
+        return super()._step(tensordict)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
 def test_the_viewer_ends_with_the_training(number: int, start: Start) -> None:
-    program = start(*GYM, *LONG, "viewer=web", "viewer_port=0")
+    env = (f"env._target_={__name__}.CalmEnv", "env.name=CartPole-v1", "env.num_envs=2")
+    program = start("agent=dqn", *env, *LONG, "viewer=web", "viewer_port=0")
     program.wait_for("no address", lambda: "watch it at http://localhost:" in program.output)
-    viewer = max(psutil.Process(program.pid).children(), key=psutil.Process.create_time)
+    (viewer,) = psutil.Process(program.pid).children()
     assert viewer.nice() > psutil.Process(program.pid).nice()
     os.kill(program.pid, number)
     program.end()

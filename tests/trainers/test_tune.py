@@ -3,16 +3,15 @@
 import gc
 import json
 import math
-import os
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -20,27 +19,32 @@ from optuna.trial import create_trial
 from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
-from tests.helpers.program import call
+from tests.helpers.forks import CAN_FORK
+from tests.helpers.program import call, changed
+from tests.helpers.programs import Start
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
 from trainers.finite_watch import NonfiniteError
 from trainers.modes.outcome import RunOutcome
-from trainers.run import run, settings_of
+from trainers.run import main, run, settings_of
 from trainers.training.trainer import TorchRLTrainer
 from trainers.tuning.judgement import read_judged
 from trainers.tuning.study import Candidate, Study, Trial
 from trainers.tuning.watch import Goal
 
-REPOSITORY = Path(__file__).parents[2]
-
 # The mean return 5 is reached at the first evaluation.
 COMMAND = (
     *("mode=tune", "agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"),
     *("experiment=null", "trainer.random_frames=64", "trainer.total_frames=512"),
-    *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "tune.objective=frames"),
-    *("tune.success=5", "tune.names=[agent.learning_rate,agent.batch_size]", "tune.trials=4"),
+    *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "evaluation.num_envs=2"),
+    *(
+        "tune.objective=frames",
+        "tune.success=5",
+        "tune.names=[agent.learning_rate,agent.batch_size]",
+        "tune.trials=4",
+    ),
     *("tune.fresh_seeds=1", "tune.trial_seconds=60", "tune.episodes=2"),
 )
 
@@ -90,9 +94,10 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int
     assert max(trained.evaluations) < 512, "ends at the success"
 
 
-def test_the_preset_has_the_schedules_that_were_judged() -> None:
+def test_the_preset_has_the_schedules_that_were_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped preset of PPO refers to the number of frames of the run."""
-    left_out = ("agent=", "experiment=", "trainer.", "tune.trial_seconds")
+    monkeypatch.setattr("trainers.tuning.watch.MOMENTS", (0.001, 1.0))
+    left_out = ("agent=", "experiment=", "trainer.", "tune.trial_seconds", "evaluation.num_envs")
     command = [each for each in COMMAND if not each.startswith(left_out)]
     brief = ("tune.objective=seconds", "tune.seconds=60", "tune.trials=1")
     command = [*command, "agent=ppo", "trainer.evaluation_episodes=2", *brief]
@@ -276,45 +281,39 @@ def during(name: str, action: Callable[[], object]) -> Callable[[Any], TensorDic
     return collecting
 
 
-def test_a_trial_that_raises_fails_alone(
+def test_a_trial_that_raises_fails_alone_and_leaves_no_memory_to_the_next_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail() -> None:
-        sys.stdout.write("step of a robot\n")
-        raise RuntimeError("out of memory\nsecond line")
+    collect = TorchRLTrainer.collect
+    errors = [
+        NonfiniteError("agent: loss/value is NaN or infinite after 3 updates"),
+        RuntimeError("out of memory\nsecond line"),
+    ]
+    trainers: list[weakref.ref[TorchRLTrainer]] = []
 
-    monkeypatch.setattr(TorchRLTrainer, "collect", during("0001", fail))
-    outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
-    assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
+    def fail_twice(trainer: TorchRLTrainer) -> TensorDictBase:
+        assert not any(failed() for failed in trainers)
+        if errors:
+            trainers.append(weakref.ref(trainer))
+            sys.stdout.write("step of a robot\n")
+            raise errors.pop(0)
+        return collect(trainer)
+
+    monkeypatch.setattr(TorchRLTrainer, "collect", fail_twice)
+    gc.disable()
+    try:
+        outcome = run(*COMMAND, "tune.trials=3", "tune.repeats=0")
+    finally:
+        gc.enable()
+    assert states(outcome.folder) == ["FAIL", "FAIL", "COMPLETE"]
     shown = capsys.readouterr()
+    assert "trial 0: failed, NonfiniteError: agent: loss/value is NaN" in shown.err
     assert "trial 1: failed, RuntimeError: out of memory" in shown.err
     assert "step of a robot" not in shown.out
     output = (outcome.folder / "trials/0001/output.txt").read_text()
     assert "Traceback" in output
     assert "second line" in output
     assert "step of a robot" in output
-
-
-def test_a_trial_that_raises_leaves_no_memory_to_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    collect = TorchRLTrainer.collect
-    trainers: list[weakref.ref[TorchRLTrainer]] = []
-
-    def fail_once(trainer: TorchRLTrainer) -> TensorDictBase:
-        if not trainers:
-            trainers.append(weakref.ref(trainer))
-            raise RuntimeError("out of memory")
-        assert trainers[0]() is None
-        return collect(trainer)
-
-    monkeypatch.setattr(TorchRLTrainer, "collect", fail_once)
-    gc.disable()
-    try:
-        outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
-    finally:
-        gc.enable()
-    assert states(outcome.folder) == ["FAIL", "COMPLETE"]
 
 
 def test_a_refused_command_ends_the_search_of_every_process(
@@ -378,30 +377,20 @@ def test_a_judgement_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) 
         assert str(path) in one_line(refused)
 
 
-def test_numbers_that_are_not_finite_fail_the_first_trial_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fail() -> None:
-        raise NonfiniteError("agent: loss/value is NaN or infinite after 3 updates")
-
-    monkeypatch.setattr(TorchRLTrainer, "collect", during("0000", fail))
-    outcome = run(*COMMAND, "tune.trials=2", "tune.repeats=0")
-    assert states(outcome.folder) == ["FAIL", "COMPLETE"]
-
-
 def test_an_interrupted_trial_is_repeated_by_the_same_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupt() -> None:
         signal.raise_signal(signal.SIGTERM)
 
+    command = (*COMMAND, "tune.trials=2", "tune.repeats=0")
     with monkeypatch.context() as patched:
         patched.setattr(TorchRLTrainer, "collect", during("0001", interrupt))
         with pytest.raises(KeyboardInterrupt, match="The same command goes on"):
-            run(*COMMAND, "tune.repeats=0")
-    outcome = run(*COMMAND, "tune.repeats=0")
-    assert states(outcome.folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
-    assert "Tuned by 4 trials, 0 pruned, 0 failed" in outcome.report
+            run(*command)
+    outcome = run(*command)
+    assert states(outcome.folder) == ["COMPLETE", "FAIL", "COMPLETE"]
+    assert "Tuned by 2 trials, 0 pruned, 0 failed" in outcome.report
     values = rows(outcome.folder, "SELECT param_value FROM trial_params WHERE trial_id IN (2, 3)")
     assert values[:2] == values[2:], "the same settings"
 
@@ -431,40 +420,24 @@ def test_the_best_settings_without_success_are_not_said_to_have_it() -> None:
     assert Candidate({}, trials, 40.0).text(goal) == text
 
 
-# Searches, and is killed in the first step of its second trial.
-KILLED = """
-import os, signal, sys
-from trainers.run import run
-from trainers.training.trainer import TorchRLTrainer
-from trainers.tuning.study import Study, Trial
+@pytest.mark.skipif(not CAN_FORK, reason="needs fork, by which a search starts soon")
+def test_processes_share_a_study_and_a_killed_one_loses_its_trial_alone(
+    start: Start, tmp_path: Path
+) -> None:
+    def killed() -> int:
+        collect = during("0001", lambda: signal.raise_signal(signal.SIGKILL))
+        with mock.patch.object(TorchRLTrainer, "collect", collect):
+            return main()
 
-collect = TorchRLTrainer.collect
-
-def killing(trainer):
-    if trainer.folder.name == "0001":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return collect(trainer)
-
-TorchRLTrainer.collect = killing
-run(*sys.argv[1:])
-"""
-
-
-def test_processes_share_a_study_and_a_killed_one_loses_its_trial_alone(tmp_path: Path) -> None:
-    command = (*COMMAND, "tune.repeats=0")
-    arguments = [sys.executable, "-c", KILLED, *command]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    killed = subprocess.run(arguments, env=environment, capture_output=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    command = changed(COMMAND, "tune.trials=3", "tune.repeats=0")
+    process = start(*command, program=killed).process
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
     assert states(folder) == ["COMPLETE", "RUNNING"]
-    again = [sys.executable, "-m", "trainers.run", *command]
-    both = [
-        subprocess.Popen(again, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    reports = [process.communicate(timeout=300)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0]
-    assert states(folder) == ["COMPLETE", "FAIL", *3 * ["COMPLETE"]]
-    fresh = [re.findall(r"fresh seeds.*", report) for report in reports]
+    other = start(*command)
+    report = run(*command).report
+    assert other.end(seconds=300.0) == 0
+    assert states(folder) == ["COMPLETE", "FAIL", *2 * ["COMPLETE"]]
+    fresh = [re.findall(r"fresh seeds.*", text) for text in (report, other.output)]
     assert fresh[0] == fresh[1], "judged once"

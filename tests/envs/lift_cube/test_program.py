@@ -1,8 +1,5 @@
 """The environment in the program."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +8,7 @@ import torch
 from envs.lift_cube import LiftCubeEnv
 from tests.helpers.pipeline import EPISODE, live
 from tests.helpers.program import call, changed, environments_built_once
+from tests.helpers.programs import Start
 from trainers.components.choices import learning_agents
 
 SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
@@ -70,17 +68,14 @@ def test_wrong_setting_ends_in_one_line(
     assert words in line
 
 
-def test_missing_opengl_ends_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_missing_opengl_ends_in_one_line(start: Start) -> None:
     arguments = ["agent=zero", "mode=eval", "evaluation.episodes=1", *SMALL]
-    done = subprocess.run(
-        [sys.executable, "-m", "trainers.run", *arguments, f"runs={tmp_path}"],
-        env={**os.environ, "PYOPENGL_PLATFORM": "osmesa"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode == 0:
+    program = start(*arguments, variables={"PYOPENGL_PLATFORM": "osmesa"})
+    code = program.end(300.0)
+    if code == 0:
         pytest.skip("OpenGL works without EGL here: OSMesa is installed")
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    assert code == 2
+    (line,) = [line for line in program.output.splitlines() if line.startswith("error:")]
     assert "Genesis cannot be imported" in line
     assert "libegl1" in line

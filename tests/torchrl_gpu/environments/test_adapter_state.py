@@ -1,6 +1,7 @@
 """States of adapted TorchRL environments: episodes that go on to the same bytes."""
 
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,10 @@ def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) 
 
 @pytest.mark.parametrize(
     ("make", "agent"),
-    [(make, agent) for make in STATEFUL for agent in (PPO, DQN if make is gymnasiums else SAC)],
+    [
+        *zip(STATEFUL, cycle((PPO, SAC)), strict=False),
+        *((normalized_pendulums, SAC), (gymnasiums, DQN)),
+    ],
 )
 def test_a_run_resumes_to_the_same_bytes(
     make: Callable[[], EnvBase], agent: type[Agent], tmp_path: Path

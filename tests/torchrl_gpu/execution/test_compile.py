@@ -21,7 +21,7 @@ from tests.helpers.agents import (
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.execution.execution import Execution
 
-UPDATES = 50
+UPDATES = 16
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
 
 

@@ -28,7 +28,7 @@ from torchrl_gpu.execution.options import GraphMode
 
 with_graphs = pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
-UPDATES = 50
+UPDATES = 20  # of two kinds at most, each of which is replayed six times
 
 
 def learn(
@@ -45,9 +45,9 @@ def learn(
 
     agent.loss = counted  # type: ignore[method-assign]
     torch.manual_seed(1)
-    metrics = []
-    for seed in range(UPDATES):
-        update = execution.update(agent, make_batch(agent, seed).to(device))
+    metrics, batches = [], [make_batch(agent, seed).to(device) for seed in range(8)]
+    for number in range(UPDATES):
+        update = execution.update(agent, batches[number % len(batches)])
         metrics.append({name: value.cpu() for name, value in update.metrics.items()})
     ends = {name: value.cpu() for name, value in parameters(agent).items()}
     return metrics, ends, max(calls.values())

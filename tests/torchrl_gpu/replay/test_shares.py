@@ -35,8 +35,9 @@ def steps_of(buffers: list[ReplayBuffer], age: int) -> TensorDict:
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
-@pytest.mark.parametrize(("saved", "loaded"), [(2, 1), (2, 4), (1, 2), (4, 2)])
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(
+    ("saved", "loaded", "n_step"), [(2, 1, 1), (2, 4, 3), (1, 2, 3), (4, 2, 1)]
+)
 def test_shares_hold_the_transitions_of_the_run(
     kind: type[ReplayBuffer], saved: int, loaded: int, n_step: int
 ) -> None:

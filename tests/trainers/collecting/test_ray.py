@@ -22,6 +22,7 @@ from agents.base import Agent
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import CPU, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.ray_workers import forked_workers
 from tests.helpers.training import train_briefly
 from tests.trainers.collecting.lost import DyingEarly, Unstartable
 from torchrl_gpu.acting.collector import BatchCollector
@@ -83,7 +84,7 @@ def build_failing_unreadably(num_envs: int, seed: int) -> EnvBase:
 class HangingEnv(IdentityEnv):
     """Hangs in a reset where the working directory has a file `hang`, which it removes."""
 
-    stall_seconds = 3.0
+    stall_seconds = 1.5
     counters = frozenset({"workers/resets"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDict:
@@ -112,9 +113,10 @@ def build_dying(num_envs: int, seed: int) -> EnvBase:
 def cluster() -> Iterator[bool]:
     """Ray with four cores; the value is whether the handler of SIGTERM stayed the same."""
     before = signal.getsignal(signal.SIGTERM)
-    leave = connect(None, cores=4)
-    yield signal.getsignal(signal.SIGTERM) is before
-    leave()
+    with forked_workers():
+        leave = connect(None, cores=4)
+        yield signal.getsignal(signal.SIGTERM) is before
+        leave()
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +303,7 @@ def test_collectors_share_frames_and_progress() -> None:
     state = learner.collector.state_dict()
     assert state["world"].keys() == {"frames"}  # and not that of all episodes
     assert int(state["world"]["frames"]) == STEPS * env.num_envs
-    state["world"]["frames"] += 1000
+    state["world"]["frames"] = state["world"]["frames"] + 1000
     kill(env, 1)
     assert not learner.collector.load_state_dict(state)
     learner.collector.restart()
@@ -429,7 +431,6 @@ SMALL = (
 OFF_POLICY = ("trainer.random_frames=40", "trainer.replay_capacity=1000", "agent.utd_ratio=0.25")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

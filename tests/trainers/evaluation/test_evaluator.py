@@ -56,8 +56,8 @@ class Builder:
         (1000, None, None, 256),
         (1000, 300, None, 300),
         (20, 300, None, 20),
-        (1000, None, 8, 8),
-        (1000, 12, 8, 12),
+        (50, None, 8, 8),
+        (50, 12, 8, 12),
     ],
 )
 def test_number_of_environments_follows_from_episodes_setting_and_limit(
@@ -176,9 +176,10 @@ class SwitchableEnv(IdentityEnv):
 
 def switching_trainer(folder: Path, env: IdentityEnv, **settings: Any) -> TorchRLTrainer:
     torch.manual_seed(0)
-    agent = SAC(observation_spec(env), env.action_spec, CPU, hidden_sizes=[16], batch_size=32)
+    small: dict[str, Any] = {"hidden_sizes": [16], "batch_size": 32, "utd_ratio": 0.125}
+    agent = SAC(observation_spec(env), env.action_spec, CPU, **small)
     defaults = {
-        "total_frames": 960,
+        "total_frames": 640,
         "random_frames": 160,
         "replay_capacity": 2000,
         "evaluation_interval": 208,  # in the middle of episodes
@@ -197,7 +198,7 @@ def test_evaluation_in_the_training_environment_does_not_change_training(
     evaluated = switching_trainer(tmp_path / "a", env, evaluation_env=Evaluator(build))
     evaluated.train()
     assert not build.built
-    assert env.modes == ["eval", "train"] * 5
+    assert env.modes == ["eval", "train"] * 4
     assert evaluated.evaluations[evaluated.frames].mean_length < env.max_episode_steps
     plain = switching_trainer(tmp_path / "b", IdentityEnv())
     plain.train()
@@ -272,6 +273,8 @@ def test_progress_of_every_evaluation_is_displayed(
         "env._target_=tests.helpers.environments.IdentityEnv",
         "device=cpu",
         "trainer.total_frames=160",
+        "agent.utd_ratio=0.125",
+        "agent.hidden_sizes=[16]",
         "trainer.random_frames=0",
         "trainer.evaluation_episodes=600",
         "evaluation.episodes=700",

@@ -1,6 +1,8 @@
 """Exported files act as their policy does: every agent, kind of observation and of action."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from torchrl.data import Bounded, Composite
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from agents.modules.encoders import ObservationEncoderFactory
-from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
+from tests.helpers.agents import CASES, Case, build, small_specs
 from tests.helpers.policies import MANY, random_weights, saved
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.environments.capabilities import Capabilities, Element
 from torchrl_gpu.errors import ConfigurationError
+from trainers import TrainedPolicy, load_policy
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.agreement import MAX_DIFFERENCE, agreement
 from trainers.exporting.contract import Contract, observations_of, read_contract
@@ -56,41 +59,52 @@ def check(contract: Contract, folder: Path) -> None:
     open_session(folder / "export", contract)
 
 
-@every_agent
+def _with_encoders() -> Iterator[Any]:
+    """Yield each case with one of the encoders that read small images, in turns."""
+    for case, convolutions in zip(CASES, cycle(["strided", "impala", "drqv2"]), strict=False):
+        name = f"{case.agent_class.__name__}-{case.actions}-{convolutions}"
+        yield pytest.param(case, convolutions, id=name)
+
+
+@pytest.mark.parametrize(("case", "convolutions"), _with_encoders())
 def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
-    case: Case, tmp_path: Path
+    case: Case, convolutions: str, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    agent = build(case.agent_class, MANY, small_specs(case.actions)[1], **SMALL, **DEFAULT_ATOMS)
+    encoder: dict[str, Any] = {"convolutions": convolutions, "channels": [2, 2]}
+    settings = {"encoder": ObservationEncoderFactory(**encoder), **SMALL, **DEFAULT_ATOMS}
+    agent = build(case.agent_class, MANY, small_specs(case.actions)[1], **settings)
     random_weights(agent, 0.3)
-    check(exported(agent, tmp_path, Capabilities(frame_stacks={"pixels": 2}), **SMALL), tmp_path)
-
-
-@every_agent_that(lambda case: case.agent_class in (SAC, PPO))
-def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
-    case: Case, tmp_path: Path
-) -> None:
-    torch.manual_seed(0)
-    agent = build(case.agent_class, *small_specs(case.actions, bounds=(2.0, 6.0)), **SMALL)
-    random_weights(agent)
-    contract = exported(agent, tmp_path, **SMALL)
+    stacks = Capabilities(frame_stacks={"pixels": 2})
+    contract = exported(agent, tmp_path, stacks, encoder=encoder, **SMALL)
     check(contract, tmp_path)
-    if case.actions == "continuous":
-        assert (contract.action["low"], contract.action["high"]) == (2.0, 6.0)
-    else:
+    if case.actions == "discrete":
         assert contract.action["meaning"] == "one of 3 choices"
 
 
-@pytest.mark.parametrize("convolutions", ["nature", "impala", "drqv2"])
-def test_every_encoder_of_images_is_exported(convolutions: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent_class", [SAC, PPO])
+def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
+    agent_class: type[Agent], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {"normalize_observations": agent_class is PPO, **SMALL}
+    agent = build(agent_class, *small_specs("continuous", bounds=(2.0, 6.0)), **settings)
+    random_weights(agent)
+    for name, value in agent.policy.named_buffers():
+        if ".moments." in name:
+            value.uniform_(0.5, 2.0)
+    contract = exported(agent, tmp_path, **settings)
+    check(contract, tmp_path)
+    assert (contract.action["low"], contract.action["high"]) == (2.0, 6.0)
+
+
+def test_the_nature_encoder_of_images_is_exported(tmp_path: Path) -> None:
     torch.manual_seed(0)
     spec = Composite(pixels=Bounded(0, 255, (1, 3, 40, 40), dtype=torch.uint8), shape=(1,))
-    channels = [2, 2, 2]
-    settings = {"encoder": {"convolutions": convolutions, "channels": channels}, **SMALL}
-
-    encoder = ObservationEncoderFactory(convolutions=convolutions, channels=channels)  # type: ignore[arg-type]
-    agent = build(SAC, spec, small_specs("continuous")[1], encoder=encoder, **SMALL)
-    check(exported(agent, tmp_path, **settings), tmp_path)
+    encoder: dict[str, Any] = {"convolutions": "nature", "channels": [2, 2, 2]}
+    settings = {"encoder": ObservationEncoderFactory(**encoder), **SMALL}
+    agent = build(SAC, spec, small_specs("continuous")[1], **settings)
+    check(exported(agent, tmp_path, encoder=encoder, **SMALL), tmp_path)
 
 
 def test_a_network_that_branches_on_values_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -127,43 +141,31 @@ def test_a_table_and_a_range_of_actions_are_inside_the_files(
     assert contract.action["meaning"] == "a row of the table, in N"
 
 
-def test_normalizers_are_inside_the_files(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"normalize_observations": True, **SMALL}
-    agent = build(PPO, *small_specs("continuous"), **settings)
-    random_weights(agent)
-    for name, value in agent.policy.named_buffers():
-        if ".moments." in name:
-            value.uniform_(0.5, 2.0)
-    check(exported(agent, tmp_path, **settings), tmp_path)
-
-
-def test_files_that_differ_leave_the_older_folder_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    agent = build(SAC, *small_specs("continuous"), **SMALL)
-    contract = exported(agent, tmp_path, **SMALL)
-    monkeypatch.setattr("trainers.exporting.agreement.MAX_DIFFERENCE", -1.0)
-    monkeypatch.setattr("trainers.exporting.agreement._MAX_ROUNDING", -1.0)
-    with pytest.raises(ConfigurationError, match=r"^mode=export: actions of ONNX Runtime differ"):
-        exported(agent, tmp_path, **SMALL)
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["export", "policy.safetensors"]
-    assert read_contract(tmp_path / "export") == contract
-
-
-def test_the_contract_refuses_an_environment_that_differs(tmp_path: Path) -> None:
-    specs = small_specs("continuous")
+@pytest.fixture(scope="module")
+def moving(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainedPolicy, Contract, Path]:
+    """A policy that moves joints, its contract and its folder."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("moving")
     units = {"observation": "m", "action": "rad/s"}
-    capabilities = Capabilities(step_seconds=0.1, units=units)
-    contract = exported(build(SAC, *specs, **SMALL), tmp_path, capabilities, **SMALL)
-    contract.check_fits(PolicyInterface.of(*specs, capabilities), tmp_path)
-    longer = small_specs("discrete")[1]
+    agent = build(SAC, *small_specs("continuous"), **SMALL)
+    contract = exported(agent, folder, Capabilities(step_seconds=0.02, units=units), **SMALL)
+    return load_policy(folder / "policy.safetensors"), contract, folder / "export"
+
+
+def test_the_contract_refuses_an_environment_that_differs(
+    moving: tuple[TrainedPolicy, Contract, Path], tmp_path: Path
+) -> None:
+    policy, contract, _ = moving
+    fitting = policy.interface
+    contract.check_fits(fitting, tmp_path)
+    specs = fitting.observation_spec, fitting.action_spec
+    discrete = small_specs("discrete")[1]
     renamed = Composite({"state": specs[0]["observation"]}, shape=specs[0].shape)
     for other, said in (
-        (PolicyInterface.of(*specs, replace(capabilities, step_seconds=0.2)), "acts every 0.1 s"),
-        (PolicyInterface.of(*specs, replace(capabilities, units={})), "the unit m, not None"),
-        (PolicyInterface.of(specs[0], longer, capabilities), r"action has the shape \[2\], not"),
-        (PolicyInterface.of(renamed, specs[1], capabilities), "environment has state, action"),
+        (replace(fitting, step_seconds=0.2), "acts every 0.02 s"),
+        (replace(fitting, units={}), "the unit m, not None"),
+        (replace(fitting, action_spec=discrete), r"action has the shape \[2\], not"),
+        (replace(fitting, observation_spec=renamed), "environment has state, action"),
     ):
         with pytest.raises(
             ConfigurationError, match=f"^policy={tmp_path}: does not fit the environment: .*{said}"
@@ -171,14 +173,11 @@ def test_the_contract_refuses_an_environment_that_differs(tmp_path: Path) -> Non
             contract.check_fits(other, tmp_path)
 
 
-def test_leapp_runs_the_exported_policy(tmp_path: Path) -> None:
+def test_leapp_runs_the_exported_policy(moving: tuple[TrainedPolicy, Contract, Path]) -> None:
     leapp = pytest.importorskip("leapp")
-    torch.manual_seed(0)
-    agent = build(SAC, *small_specs("continuous"), **SMALL)
-    policy = saved(agent, tmp_path, Capabilities(), **SMALL)
+    policy, _, folder = moving
     observation = torch.randn(1, 5)
-    exported(agent, tmp_path, Capabilities(step_seconds=0.02), **SMALL)
-    pipeline = leapp.InferenceManager(str(tmp_path / "export" / "leapp.yaml"))
+    pipeline = leapp.InferenceManager(str(folder / "leapp.yaml"))
     assert pipeline.pipeline["configs"] == {"frequency": 50.0}
     found = pipeline.run_policy({"policy/observation": observation})["policy/action"]
     torch.testing.assert_close(found, torch.as_tensor(policy.predict(observation)))
@@ -220,18 +219,22 @@ def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -
         replace(found, rounding=2.0, differences={"a": 2.0}).check()
 
 
-def test_one_observation_is_enough(tmp_path: Path) -> None:
-    """As of an episode of one step."""
+def test_an_export_that_fails_leaves_the_older_folder_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     agent = build(SAC, *small_specs("continuous"), **SMALL)
-    contract = exported(agent, tmp_path, rows=1, **SMALL)
-    assert contract.agreement.observations == 1
-    assert max(contract.agreement.differences.values()) <= MAX_DIFFERENCE
+    older = exported(agent, tmp_path, rows=1, **SMALL)  # as of an episode of one step
+    assert older.agreement.observations == 1
+    assert max(older.agreement.differences.values()) <= MAX_DIFFERENCE
 
+    def check_left(message: str) -> None:
+        with pytest.raises(ConfigurationError, match=message):
+            exported(agent, tmp_path, **SMALL)
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert names == ["export", "policy.safetensors"]
+        assert read_contract(tmp_path / "export") == older
 
-def test_an_export_does_not_replace_another_one(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), **SMALL)
-    older = exported(agent, tmp_path, **SMALL)
-    with pytest.raises(ConfigurationError, match=r"cannot write .*export: "):
-        exported(agent, tmp_path, **SMALL)
-    assert read_contract(tmp_path / "export") == older
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["export"]
+    check_left(r"cannot write .*export: ")  # does not replace another one
+    monkeypatch.setattr("trainers.exporting.agreement.MAX_DIFFERENCE", -1.0)
+    monkeypatch.setattr("trainers.exporting.agreement._MAX_ROUNDING", -1.0)
+    check_left(r"^mode=export: actions of ONNX Runtime differ")

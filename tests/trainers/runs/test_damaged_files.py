@@ -12,7 +12,7 @@ from trainers import load_policy
 
 # The program itself, which takes longer than the library, reads one file of each block.
 WAYS = ("load", "load", "load", "load_policy", "load_policy") * 10
-BLOCKS, PROGRAM = 10, ("resume", "mode=eval", "mode=demo")
+BLOCKS, PROGRAM = 6, ("resume", "mode=eval", "mode=demo")
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,18 @@
 """Transfers between host and accelerator in a whole training, counted on the stand-in."""
 
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 import torch
 
-from agents import DDPG
+from agents import DDPG, PPO
 from agents.base import Agent
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
-from tests.helpers.agents import build_for, every_agent_class
+from tests.helpers.agents import AGENTS, build_for
 from tests.stand_in import HostTraffic, count_host_reads
 from torchrl_gpu.environments.environment import Environment
 from trainers.components.pairing import pair
@@ -30,7 +31,7 @@ def without_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainers.training.saving.begin_save", lambda trainer: None)
 
 
-@pytest.fixture(scope="module", params=HOSTS)
+@pytest.fixture(scope="module")
 def host_env(request: pytest.FixtureRequest) -> Iterator[Environment]:
     env = HOSTS[request.param]()
     yield env
@@ -63,7 +64,11 @@ def traffic_of_16_steps(
     return traffic, trainer
 
 
-@every_agent_class
+@pytest.mark.parametrize(
+    ("host_env", "agent_class"),
+    sorted({*zip(cycle(HOSTS), AGENTS), *((host, PPO) for host in HOSTS)}, key=str),
+    indirect=["host_env"],
+)
 def test_a_host_simulator_costs_one_copy_each_way_per_step_and_a_row_of_metrics_one(
     agent_class: type[Agent], host_env: Environment, accelerator: torch.device, tmp_path: Path
 ) -> None:

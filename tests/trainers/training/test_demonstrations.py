@@ -89,7 +89,7 @@ def test_the_share_of_every_batch_is_exact(case: Case, share: float, tmp_path: P
     path = dataset(tmp_path / "data", case.actions)
     settings: Any = {"batch_size": 20, "demonstrations": path, "demonstration_share": share}
     agent = case.make(**settings, n_step=3)
-    batches = batches_of(experience_of(agent, ENVS, 500, random_frames=0), agent)
+    batches = batches_of(experience_of(agent, ENVS, 500, random_frames=0), agent, steps=12)
     assert batches
     for batch in batches:
         shown = batch["observation"][:, 0] >= 10
@@ -132,10 +132,10 @@ def test_priorities_of_demonstrations_are_their_own(tmp_path: Path) -> None:
 def test_agents_learn_what_only_the_demonstrations_show(case: Case, tmp_path: Path) -> None:
     env = case.env(num_envs=32)
     random = RandomAgent(observation_spec(env), action_spec(env), torch.device("cpu"))
-    shown = record(env, random, torch.device("cpu"), tmp_path, episodes=200, path=tmp_path / "data")
+    shown = record(env, random, torch.device("cpu"), tmp_path, episodes=100, path=tmp_path / "data")
     options = {"demonstrations": str(shown.path), "demonstration_share": 0.9, "utd_ratio": 0.5}
     rare = dict.fromkeys(("evaluation_interval", "checkpoint_interval"), 10**9)
-    settings: dict[str, Any] = {"total_frames": 1024, **rare}
+    settings: dict[str, Any] = {"total_frames": 384, **rare}
     trainer = make_trainer(case, tmp_path / "run", options=options, **settings)
     # The agent's own transitions show nothing: all of them have the same reward.
     store = trainer.experience.store

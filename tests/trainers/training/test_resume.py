@@ -160,9 +160,15 @@ def test_gymnasium_resumes_to_the_same_bytes(case: Case, tmp_path: Path) -> None
     check_exact(tmp_path, case)
 
 
-@pytest.mark.parametrize("autoreset", ["disabled", "same_step", "next_step"])
 @pytest.mark.parametrize(
-    "case", [Case(SAC, "continuous"), Case(PPO, "discrete")], ids=["sac", "ppo"]
+    ("case", "autoreset"),
+    [
+        (Case(SAC, "continuous"), "disabled"),
+        (Case(PPO, "discrete"), "same_step"),
+        (Case(SAC, "continuous"), "next_step"),
+        (Case(PPO, "discrete"), "next_step"),
+    ],
+    ids=str,
 )
 def test_processes_resume_to_the_same_bytes(case: Case, autoreset: str, tmp_path: Path) -> None:
     check_exact(tmp_path, case, vectorization="async", autoreset=autoreset)

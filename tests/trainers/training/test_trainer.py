@@ -65,7 +65,7 @@ def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer
 
 
 def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, total_frames=8000, evaluation_interval=8000)
+    trainer = make_trainer(tmp_path, total_frames=3200, evaluation_interval=3200)
     trainer.train()
     # A random policy returns -8 * 4/3.
     assert trainer.evaluations[trainer.frames].mean_return > -0.2

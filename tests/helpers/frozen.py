@@ -1,6 +1,0 @@
-"""Leaves all that is imported before it out of the collections of garbage."""
-
-import gc
-
-gc.collect()
-gc.freeze()
