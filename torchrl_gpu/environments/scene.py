@@ -22,7 +22,7 @@ class Shape:
             of a `capsule` without its ends; metres. Scale of a `mesh` along its axes.
         color: red, green and blue, 0 to 1.
         pose: pose of the centre in the frame of the body.
-        file: path of the file of a mesh.
+        file: path of the file of a mesh, in metres unless it says another unit.
     """
 
     kind: Kind

@@ -22,6 +22,7 @@ from trainers.viewing.checkpoints import BEST, WatchedCheckpoints, name_of_check
 from trainers.viewing.curves import LearningCurves
 from trainers.viewing.page import Page
 from trainers.viewing.player import Player
+from trainers.viewing.scene import DrawnScene
 from trainers.viewing.viewer import Viewer
 
 
@@ -71,8 +72,7 @@ def show(
             first = chosen if chosen in names else names[0]
             page.add_controls(names, first, num_envs, demo["speed"])
             learning = None if run is None else LearningCurves(run)
-            scene = env.scene()
-            drawn = None if scene is None else page.draw(scene)
+            drawn = _drawn(page, env, tell)
             pause = demo["seconds_between"]
             viewer = Viewer(page, player, checkpoints, load, drawn, learning, pause)
             begin()
@@ -87,6 +87,16 @@ def check_renders(env: Environment) -> None:
     """
     if not env.capabilities.can_render:
         raise ConfigurationError(f"viewer=web: {name_of(env)} cannot render")
+
+
+def _drawn(page: Page, env: Environment, tell: Callable[[str], object]) -> DrawnScene | None:
+    """Return the scene of an environment in the page; None where pictures replace it."""
+    scene = env.scene()
+    try:
+        return None if scene is None else page.draw(scene)
+    except ConfigurationError as error:
+        tell(f"the page shows pictures, not a scene: {error}")
+        return None
 
 
 def _policy_of(

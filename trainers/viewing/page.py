@@ -130,12 +130,9 @@ class Page:
         if text != self._text.content:
             self._text.content = text
 
-    def draw(self, scene: Scene) -> DrawnScene | None:
-        """Return a scene that replaces pictures; None if one of its meshes cannot be read."""
-        try:
-            return DrawnScene(self._server, scene)
-        except Exception:  # readers of meshes raise errors of any kind
-            return None
+    def draw(self, scene: Scene) -> DrawnScene:
+        """Return a scene that replaces pictures: see `DrawnScene`."""
+        return DrawnScene(self._server, scene)
 
     def show(self, picture: Picture) -> None:
         """Show a picture `[H, W, 3]` as large as the window allows."""

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from torchrl_gpu.environments.scene import Scene, Shape
+from torchrl_gpu.errors import ConfigurationError
 
 
 class DrawnScene:
@@ -16,7 +17,7 @@ class DrawnScene:
         scene: scene to draw.
 
     Raises:
-        Exception: the file of a mesh cannot be read; nothing is drawn then.
+        ConfigurationError: the file of a mesh cannot be read; nothing is drawn then.
     """
 
     def __init__(self, server: Any, scene: Scene) -> None:
@@ -34,34 +35,45 @@ class DrawnScene:
                 server.scene.add_mesh_simple(
                     f"/{name}/shape_{number}",
                     *(mesh.vertices, mesh.faces),
-                    color=tuple(shape.color),
+                    color=tuple(map(float, shape.color)),  # integers would be of 255
                     flat_shading=True,
                 )
-        # Rotation and position of each body `[B, 7]`.
-        self._sent = np.full((1, 7), np.nan)
+        # Rotation and position of each body `[7]`.
+        self._sent = {name: np.full(7, np.nan) for name in scene.bodies}
 
     def move(self, index: int) -> None:
         """Show the environment of this index; only changes are sent."""
         poses = self._scene.poses(index)
-        matrices = np.stack([*poses.values()])
+        matrices = np.reshape([*poses.values()], (-1, 4, 4))
         rotations = self._rotations.from_matrix(matrices[:, :3, :3]).wxyz
         places = np.concatenate((rotations, matrices[:, :3, 3]), 1)
-        changed = places != self._sent
         with self._atomic():
-            for name, place, is_new in zip(poses, places, changed, strict=True):
+            for name, place in zip(poses, places, strict=True):
+                is_new = place != self._sent[name]
                 if is_new[:4].any():
                     self._frames[name].wxyz = place[:4]
                 if is_new[4:].any():
                     self._frames[name].position = place[4:]
-        self._sent = places
+        self._sent.update(zip(poses, places, strict=True))
 
 
 def mesh_of(shape: Shape) -> Any:
-    """Return a shape as a mesh in the frame of its body."""
+    """Return a shape as a mesh in the frame of its body.
+
+    Raises:
+        ConfigurationError: the file of a mesh cannot be read.
+    """
     trimesh: Any = importlib.import_module("trimesh")  # comes with viser
     create, size = trimesh.creation, shape.size
     if shape.kind == "mesh":
-        mesh = trimesh.load_mesh(shape.file)
+        try:
+            mesh = trimesh.load_mesh(shape.file)
+            if mesh.units:  # a Collada file has a unit
+                mesh.convert_units("meters")
+        except Exception as error:  # readers of meshes raise errors of any kind
+            raise ConfigurationError(
+                f"{shape.file}: trimesh cannot read this mesh: {type(error).__name__}: {error}"
+            ) from error
         mesh.apply_scale(size)
     elif shape.kind == "box":
         mesh = create.box(size)

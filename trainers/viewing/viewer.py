@@ -83,7 +83,8 @@ class Viewer:
             player.step()
             step_seconds = player.step_seconds / page.speed
             due += step_seconds
-            if due + step_seconds / 2 < drawn + _FRAME_SECONDS and not player.done:
+            reached = max(due + step_seconds / 2, time.perf_counter())
+            if reached < drawn + _FRAME_SECONDS and not player.done:
                 continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
             if late < 0:

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
+import pybullet_data
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from envs.fanuc.render import ArmRenderer
 from envs.fanuc.robot import load_robot
 from envs.fanuc.scene import TARGET
 from envs.fanuc.targets import HOME
+from torchrl_gpu.environments.scene import Shape
 
 
 @pytest.fixture
@@ -104,6 +107,14 @@ def test_the_scene_of_an_arm_covers_the_same_pixels_as_its_picture(
             seen = np.argwhere(np.reshape(mask, (480, 640)) == body)
             found = [rows.min(), columns.min(), rows.max(), columns.max()]
             assert found == pytest.approx([*seen.min(0), *seen.max(0)], abs=3)
+
+
+def test_a_mesh_has_the_unit_of_its_file() -> None:
+    mesh_of = pytest.importorskip("trainers.viewing.scene").mesh_of
+    pytest.importorskip("collada")
+    file = Path(pybullet_data.getDataPath()) / "duck.dae"  # in centimetres
+    duck = mesh_of(Shape("mesh", (1, 1, 2), (1, 1, 0), np.eye(4), str(file)))
+    assert duck.extents == pytest.approx([1.655, 1.540, 2.305], abs=0.001)
 
 
 def _world(poses: dict[str, np.ndarray], name: str) -> np.ndarray:

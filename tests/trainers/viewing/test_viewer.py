@@ -35,6 +35,8 @@ pytest.importorskip("viser")
 
 CPU = torch.device("cpu")
 COLOR = (200, 60, 20)
+CARTPOLE = ("agent=random", "env=gym", "env.name=CartPole-v1")
+DEMO = ("mode=demo", "viewer=web", "viewer_port=0", "device=cpu")
 
 
 class EndedError(Exception):
@@ -95,7 +97,7 @@ class SceneEnv(DrawnEnv):
     """Has a body as far along x as the number of steps, and another one on it."""
 
     def scene(self, kind: Kind = "box") -> Scene:
-        shape = Shape(kind, (0.1, 0.2, 0.3), (1.0, 0.0, 0.0), np.eye(4), "no_such_file.stl")
+        shape = Shape(kind, (0.1, 0.2, 0.3), (1, 0, 0), np.eye(4), "no_such_file.stl")
         bodies = {"cart": [shape], "cart/pole": [shape, shape]}
         return Scene(bodies, self._poses, (2.0, 2.0, 2.0), (0.0, 0.0, 0.0), 1.0)
 
@@ -167,9 +169,7 @@ def test_every_episode_is_shown_from_its_first_to_its_last_state(env: DrawnEnv) 
 def test_a_scene_moves_in_place_of_pictures() -> None:
     env = SceneEnv(num_envs=2, max_episode_steps=7)
     with closing(WatchedPage(rounds=40)) as page:
-        assert page.draw(env.scene("mesh")) is None, "the mesh does not exist"
         scene = page.draw(env.scene())
-        assert scene is not None
         viewer, cart, places = viewer_of(page, env, scene=scene), scene._frames["cart"], []
         page.refresh = lambda: places.append(float(cart.position[0]))  # type: ignore[method-assign]
         with pytest.raises(EndedError):
@@ -178,6 +178,72 @@ def test_a_scene_moves_in_place_of_pictures() -> None:
         assert {0.0, 7.0} <= set(places)
         assert (scene._frames["cart/pole"].wxyz == (0, 0, 0, 1)).all()
         assert "return" in page.texts[-1]
+
+
+def test_pictures_replace_a_scene_whose_mesh_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    page = WatchedPage(rounds=5)
+    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
+    unread = SceneEnv(num_envs=1, max_episode_steps=7).scene("mesh")
+    monkeypatch.setattr("envs.gym.env.GymnasiumEnv.scene", lambda _: unread)
+    lines: list[str] = []
+    with pytest.raises(EndedError):
+        show(settings_of(*CARTPOLE, *DEMO), None, "a name", lines.append, lambda: None)
+    assert len(page.pictures) >= 1
+    assert len(lines) == 2
+    assert lines[1].startswith("the page shows pictures, not a scene: no_such_file.stl: trimesh ")
+
+
+def test_bodies_without_a_new_pose_stay_where_they_are() -> None:
+    env = SceneEnv(num_envs=1, max_episode_steps=7)
+    far, near = (np.eye(4) for _ in range(2))
+    far[0, 3], near[0, 3] = 2.0, 1.0
+    moves: list[dict[str, Pose]] = [{"cart": far, "cart/pole": near}, {"cart/pole": far}]
+    moves += [{"cart": near}, {}, {"cart/pole": far, "cart": near}]
+    with closing(WatchedPage(rounds=0)) as page:
+        scene = page.draw(replace(env.scene(), poses=lambda index: moves[index]))
+        places = []
+        for index in range(len(moves)):
+            scene.move(index)
+            places.append([scene._frames[name].position[0] for name in ("cart", "cart/pole")])
+        assert places == [[2, 1], [2, 2], [1, 2], [1, 2], [1, 2]]
+
+
+class Clock:
+    """Time that passes in steps and pauses alone, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(("draws_scene", "longest"), [(False, 0.25), (True, 1 / 30)])
+@pytest.mark.parametrize("cost", [0.0001, 0.005, 0.1])
+def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
+    draws_scene: bool, longest: float, cost: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env, clock = SceneEnv(num_envs=1, max_episode_steps=1000), Clock()
+    with closing(WatchedPage(rounds=900)) as page:
+        viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
+        step, times = viewer._player.step, [0.0]
+        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+
+        def slow_step() -> None:
+            step()
+            clock.now += cost
+
+        monkeypatch.setattr(viewer._player, "step", slow_step)
+        monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
+        with pytest.raises(EndedError):
+            viewer.run()
+    assert len(times) > 10
+    assert max(np.diff(times)) < longest + cost + viewer._player.step_seconds
 
 
 def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
@@ -276,7 +342,7 @@ def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (("agent=random", "env=gym", "env.name=CartPole-v1"), "agent=random env=gym"),
+        (CARTPOLE, "agent=random env=gym"),
         (("checkpoint=pretrained:marinenav/ddpg", "demo.num_envs=2"), "pretrained:marinenav/ddpg"),
     ],
 )
@@ -286,7 +352,7 @@ def test_the_demo_shows_a_policy_that_belongs_to_no_run(
     page = WatchedPage(rounds=5)
     monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
     lines: list[str] = []
-    settings = settings_of(*arguments, "mode=demo", "viewer=web", "viewer_port=0", "device=cpu")
+    settings = settings_of(*arguments, *DEMO)
     with pytest.raises(EndedError):
         show(settings, None, name, lines.append, lambda: lines.append("begins"))
     assert lines == [f"watch it at {page.address}", "begins"]
@@ -346,7 +412,7 @@ def served(tmp_path: Path) -> Iterator[Page]:
 
 def test_a_browser_draws_a_scene(tmp_path: Path) -> None:
     with closing(Page("localhost", free_port("localhost", 0), "an arm")) as page:
-        assert page.draw(SceneEnv(num_envs=1, max_episode_steps=7).scene()) is not None
+        page.draw(SceneEnv(num_envs=1, max_episode_steps=7).scene())
         with opened(page.address, tmp_path) as tab:
             tab.wait_for("document.body.innerText.includes('an arm')")
             end = time.monotonic() + 60
