@@ -1,12 +1,16 @@
 """Draws the scene of an environment in the page of a viewer, in three dimensions."""
 
 import importlib
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from torchrl_gpu.environments.scene import Scene, Shape
 from torchrl_gpu.errors import ConfigurationError
+
+_AMBIENT: Final = 1.5
+_SUN: Final = 2.0
+_SUN_POSITION: Final = (1.0, 1.0, 3.0)  # shines to the origin
 
 
 class DrawnScene:
@@ -27,6 +31,11 @@ class DrawnScene:
         server.initial_camera.position = scene.camera
         server.initial_camera.look_at = scene.look_at
         server.initial_camera.fov = scene.field_of_view
+        # The lights of viser, an environment and shadows, take a browser without a GPU seconds.
+        server.scene.configure_environment_map(hdri=None)
+        server.scene.configure_default_lights(enabled=False)
+        server.scene.add_light_ambient("/lights/ambient", intensity=_AMBIENT)
+        server.scene.add_light_directional("/lights/sun", intensity=_SUN, position=_SUN_POSITION)
         self._atomic = server.atomic
         self._frames: dict[str, Any] = {}
         for name, shapes in scene.bodies.items():
