@@ -35,11 +35,14 @@ def gradient_step(
     """Take one gradient step, and return metrics and new priorities of the batch.
 
     A batch whose gradients do not fit into memory is halved until its parts do; the sum of their
-    gradients is that of the batch; `fitting` remembers their size for later batches. The metrics
-    are means over the processes.
+    gradients is that of the batch. The metrics are means over the processes.
 
-    The batch is the return value of `prepare`, and `loss` the loss function of the learner or its
-    compiled form.
+    Args:
+        learner: agent whose parameters change.
+        batch: return value of `prepare`.
+        loss: loss function of the learner, or its compiled form.
+        precision: precision of losses and gradients.
+        fitting: finds the size of the parts, and remembers it for later batches.
 
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.
