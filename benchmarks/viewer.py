@@ -1,9 +1,9 @@
 """Measure what the viewer costs a training, and how soon its page shows the first picture.
 
 One training takes turns: without a viewer, beside one whose page nobody has opened, and beside one
-whose page is open in headless Chromium, at first in a browser that draws elsewhere, on a GPU or on
-another machine, then in one that draws on the cores of the training. The processes that a turn does
-without are stopped meanwhile (SIGSTOP), and the browser has the lowest priority. The turns are
+whose page is open in headless Chromium, at first as if on another machine (the viewer sends, the
+browser stands still), then on the cores of the training, without a GPU. The processes that a turn
+does without are stopped meanwhile (SIGSTOP), and the browser has the lowest priority. The turns are
 short, so that the speed of a shared machine changes less than the viewer costs; a figure is the
 frames of all turns over those without a viewer, with its standard error over the rounds.
 
@@ -40,7 +40,7 @@ TRAININGS: Final = {
     "PPO, marinenav": ("agent=ppo", "env=marinenav"),
 }
 WITHOUT, UNWATCHED = "no viewer", "page closed"
-WATCHED, DRAWN = "page open", "page open and drawn here"
+WATCHED, DRAWN = "page open elsewhere", "page open here"
 # Steps of the environments in one call of the trainer: a whole rollout of PPO.
 _TURN_STEPS: Final = 32
 _HOST: Final = "localhost"
@@ -49,12 +49,12 @@ _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 
 
-def measure(*, rounds: Count = 80, seconds: Seconds = 0.5, openings: Count = 3) -> int:
+def measure(*, rounds: Count = 240, seconds: Seconds = 0.25, openings: Count = 3) -> int:
     """Measure each training in turns.
 
     Args:
-        rounds: number of rounds after a warm-up, at least 1 (80).
-        seconds: duration of a turn, above 0 (0.5).
+        rounds: number of rounds after a warm-up, at least 1 (240).
+        seconds: duration of a turn, above 0 (0.25).
         openings: number of times that the page is opened, at least 1 (3).
     """
     torch.set_num_threads(1)
@@ -74,11 +74,10 @@ def measure(*, rounds: Count = 80, seconds: Seconds = 0.5, openings: Count = 3) 
             tab = stack.enter_context(opened(addresses[1], Path(folder)))
             _wait_for_picture(tab)
             browser = _lowered(_children() - before)
-            receiving = [each for each in browser if "--type=gpu-process" not in each.cmdline()]
             running = {
                 WITHOUT: [],
                 UNWATCHED: [viewers[0]],
-                WATCHED: [viewers[1], *receiving],
+                WATCHED: [viewers[1]],
                 DRAWN: [viewers[1], *browser],
             }
             everyone = [*viewers, *browser]

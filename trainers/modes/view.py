@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from tensordict.nn import TensorDictModuleBase
 
@@ -25,6 +25,8 @@ from trainers.viewing.player import Player
 from trainers.viewing.scene import DrawnScene
 from trainers.viewing.viewer import Viewer
 
+_FRAME_SECONDS: Final = 1 / 30
+
 
 def view(settings: Settings) -> NoReturn:
     """Show a policy in the browser until a signal ends the program, and follow its run."""
@@ -33,7 +35,7 @@ def view(settings: Settings) -> NoReturn:
     chosen = str(given or settings.general.policy or title_of(settings))
     if run is not None and checkpoint is not None and given is not None:
         chosen = BEST if given.is_dir() else name_of_checkpoint(checkpoint)
-    show(settings, run, chosen, partial(print, flush=True), lambda: None)
+    show(settings, run, chosen, partial(print, flush=True), lambda: None, _FRAME_SECONDS)
 
 
 def show(
@@ -42,6 +44,7 @@ def show(
     chosen: str,
     tell: Callable[[str], object],
     begin: Callable[[], object],
+    frame_seconds: float,
 ) -> NoReturn:
     """Serve the page, and play in it.
 
@@ -51,6 +54,7 @@ def show(
         chosen: name of the policy to play first.
         tell: function that is called with a line of text, once there is a page.
         begin: function that is called before the first episode, once everything is built.
+        frame_seconds: shortest time between two pictures.
     """
     general, demo = settings.general, settings.demo
     num_envs: int = demo["num_envs"]
@@ -74,7 +78,7 @@ def show(
             learning = None if run is None else LearningCurves(run)
             drawn = _drawn(page, env, tell)
             pause = demo["seconds_between"]
-            viewer = Viewer(page, player, checkpoints, load, drawn, learning, pause)
+            viewer = Viewer(page, player, checkpoints, load, drawn, learning, pause, frame_seconds)
             begin()
             viewer.run()
 

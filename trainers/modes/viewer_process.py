@@ -29,6 +29,7 @@ from trainers.viewing.checkpoints import NEWEST
 
 # While the process imports torch and builds the environment, and then.
 _NICENESS_TO_BUILD, _NICENESS = 10, 19
+_FRAME_SECONDS: Final = 1 / 15  # each picture disturbs the training
 _SECONDS_TO_END: Final = 5.0  # of the processes of its simulator, which hold its output
 _CPU: Final = torch.device("cpu")
 # Whatever the working directory holds, the process finds the modules of this one.
@@ -124,17 +125,21 @@ def main(parent: int | None) -> None:
     try:
         settings, run = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_input, daemon=True).start()
-        show(settings, run, NEWEST, partial(print, file=terminal), _give_way)
+        show(settings, run, NEWEST, partial(print, file=terminal), _give_way, _FRAME_SECONDS)
     except Exception as error:
         print(f"viewer: {one_line(error) or type(error).__name__}", file=terminal)
 
 
 def _give_way() -> None:
-    """Let this thread play while the training leaves a core idle."""
+    """Let this thread play while the training leaves a core idle, and no thread interrupt it."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)  # at most the largest one
-    if hasattr(os, "SCHED_IDLE"):  # others interrupt it at once
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    if hasattr(os, "SCHED_IDLE"):
+        for thread in psutil.Process().threads():  # that of the page answers in any case
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.setpriority(os.PRIO_PROCESS, thread.id, _NICENESS)
+                os.sched_setscheduler(thread.id, os.SCHED_BATCH, os.sched_param(0))
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # others interrupt it at once
 
 
 def _end_with_input() -> None:

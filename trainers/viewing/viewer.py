@@ -12,7 +12,6 @@ from trainers.viewing.page import Page
 from trainers.viewing.player import Player
 from trainers.viewing.scene import DrawnScene
 
-_FRAME_SECONDS: Final = 1 / 30
 _TEXT_SECONDS: Final = 0.25  # between updates of text and curves
 _RUN_SECONDS: Final = 1.0  # between looks into the run folder
 _IDLE_SECONDS: Final = 0.05
@@ -31,6 +30,7 @@ class Viewer:
         scene: scene that replaces pictures; None to show pictures.
         learning: learning curves of the run; None without a run.
         seconds_between: pause at the end of each episode, in seconds.
+        frame_seconds: shortest time between two pictures.
     """
 
     def __init__(
@@ -42,13 +42,15 @@ class Viewer:
         scene: DrawnScene | None,
         learning: LearningCurves | None,
         seconds_between: float,
+        frame_seconds: float,
     ) -> None:
         self._page = page
         self._player = player
         self._checkpoints = checkpoints
         self._load = load
         self._scene = scene
-        self._patience = _MAX_FRAME_SECONDS if scene is None else _FRAME_SECONDS
+        self._frame_seconds = frame_seconds
+        self._patience = _MAX_FRAME_SECONDS if scene is None else frame_seconds
         self._learning = learning
         self._seconds_between = seconds_between
         self._choice = page.choice
@@ -84,7 +86,7 @@ class Viewer:
             step_seconds = player.step_seconds / page.speed
             due += step_seconds
             reached = max(due + step_seconds / 2, time.perf_counter())
-            if reached < drawn + _FRAME_SECONDS and not player.done:
+            if reached < drawn + self._frame_seconds and not player.done:
                 continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
             if late < 0:

@@ -36,6 +36,7 @@ pytest.importorskip("viser")
 CPU = torch.device("cpu")
 COLOR = (200, 60, 20)
 CARTPOLE = ("agent=random", "env=gym", "env.name=CartPole-v1")
+_FRAME_SECONDS = 1 / 30
 DEMO = ("mode=demo", "viewer=web", "viewer_port=0", "device=cpu")
 
 
@@ -121,7 +122,7 @@ def viewer_of(
     learning = None if run is None else LearningCurves(run)
     load = [] if loaded is None else loaded
     player = Player(env, policy_for(env), CPU)
-    return Viewer(page, player, checkpoints, load.append, scene, learning, seconds_between=0.0)
+    return Viewer(page, player, checkpoints, load.append, scene, learning, 0.0, _FRAME_SECONDS)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,14 @@ def test_pictures_replace_a_scene_whose_mesh_cannot_be_read(
     monkeypatch.setattr("envs.gym.env.GymnasiumEnv.scene", lambda _: unread)
     lines: list[str] = []
     with pytest.raises(EndedError):
-        show(settings_of(*CARTPOLE, *DEMO), None, "a name", lines.append, lambda: None)
+        show(
+            settings_of(*CARTPOLE, *DEMO),
+            None,
+            "a name",
+            lines.append,
+            lambda: None,
+            _FRAME_SECONDS,
+        )
     assert len(page.pictures) >= 1
     assert len(lines) == 2
     assert lines[1].startswith("the page shows pictures, not a scene: no_such_file.stl: trimesh ")
@@ -354,7 +362,7 @@ def test_the_demo_shows_a_policy_that_belongs_to_no_run(
     lines: list[str] = []
     settings = settings_of(*arguments, *DEMO)
     with pytest.raises(EndedError):
-        show(settings, None, name, lines.append, lambda: lines.append("begins"))
+        show(settings, None, name, lines.append, lambda: lines.append("begins"), _FRAME_SECONDS)
     assert lines == [f"watch it at {page.address}", "begins"]
     assert f"**{name}**" in page.texts[-1]
     assert len(page.pictures) >= 1
