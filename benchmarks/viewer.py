@@ -1,11 +1,11 @@
 """Measure what the viewer costs a training, and how soon its page shows the first picture.
 
-One training takes turns: without a viewer, beside one whose page nobody has opened, and beside one
-whose page is open in headless Chromium, at first as if on another machine (the viewer sends, the
-browser stands still), then on the cores of the training, without a GPU. The processes that a turn
-does without are stopped meanwhile (SIGSTOP), and the browser has the lowest priority. The turns are
-short, so that the speed of a shared machine changes less than the viewer costs; a figure is the
-frames of all turns over those without a viewer, with its standard error over the rounds.
+One training takes turns: without a viewer, and beside one whose page is open in headless Chromium,
+at first as if on another machine (the viewer sends, the browser stands still), then on the cores of
+the training, without a GPU. The processes that a turn does without are stopped meanwhile (SIGSTOP),
+and the browser has the lowest priority. The turns are short, so that the speed of a shared machine
+changes less than the viewer costs; a figure is the frames of all turns over those without a viewer,
+with its standard error over the rounds. While no browser shows the page, the viewer only waits.
 
     OMP_NUM_THREADS=1 python -m benchmarks.viewer
 """
@@ -39,7 +39,7 @@ TRAININGS: Final = {
     "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
     "PPO, marinenav": ("agent=ppo", "env=marinenav"),
 }
-WITHOUT, UNWATCHED = "no viewer", "page closed"
+WITHOUT = "no viewer"
 WATCHED, DRAWN = "page open elsewhere", "page open here"
 # Steps of the environments in one call of the trainer: a whole rollout of PPO.
 _TURN_STEPS: Final = 32
@@ -49,12 +49,12 @@ _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 
 
-def measure(*, rounds: Count = 240, seconds: Seconds = 0.25, openings: Count = 3) -> int:
+def measure(*, seconds: Seconds = 700.0, turn: Seconds = 0.25, openings: Count = 3) -> int:
     """Measure each training in turns.
 
     Args:
-        rounds: number of rounds after a warm-up, at least 1 (240).
-        seconds: duration of a turn, above 0 (0.25).
+        seconds: duration of all turns of a training, above 0 (700).
+        turn: shortest duration of a turn in seconds, above 0 (0.25).
         openings: number of times that the page is opened, at least 1 (3).
     """
     torch.set_num_threads(1)
@@ -65,31 +65,28 @@ def measure(*, rounds: Count = 240, seconds: Seconds = 0.25, openings: Count = 3
             training = stack.enter_context(contextlib.closing(Training.of(arguments)))
             frames = _TURN_STEPS * training.trainer.num_envs
             training(max(frames, 10_000))  # beyond random frames, and a checkpoint to play
-            addresses, viewers = zip(
-                *(_view(arguments, training, stack) for _ in range(2)), strict=True
-            )
-            waits = [_opened(addresses[1]) for _ in range(openings)]
+            address, viewer = _view(arguments, training, stack)
+            waits = [_opened(address) for _ in range(openings)]
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             before = _children()
-            tab = stack.enter_context(opened(addresses[1], Path(folder)))
+            tab = stack.enter_context(opened(address, Path(folder)))
             _wait_for_picture(tab)
             browser = _lowered(_children() - before)
             running = {
                 WITHOUT: [],
-                UNWATCHED: [viewers[0]],
-                WATCHED: [viewers[1]],
-                DRAWN: [viewers[1], *browser],
+                WATCHED: [viewer],
+                DRAWN: [viewer, *browser],
             }
-            everyone = [*viewers, *browser]
+            everyone = running[DRAWN]
             stack.callback(_signal, everyone, signal.SIGCONT)
             samples = take_turns(
                 {
-                    way: _turn(training, frames, seconds, everyone, processes)
+                    way: _turn(training, frames, turn, everyone, processes)
                     for way, processes in running.items()
                 },
-                rounds,
+                seconds=seconds,
             )
-        shares = {way: _share(samples, way) for way in (UNWATCHED, WATCHED, DRAWN)}
+        shares = {way: _share(samples, way) for way in (WATCHED, DRAWN)}
         rows.append(
             [
                 title,
@@ -103,7 +100,7 @@ def measure(*, rounds: Count = 240, seconds: Seconds = 0.25, openings: Count = 3
             **{way: [round(each, 4) for each in share] for way, share in shares.items()},
             "seconds_to_first_picture": [round(wait, 2) for wait in waits],
         }
-    header = ["", "frames/s without a viewer", UNWATCHED, WATCHED, DRAWN, "first picture"]
+    header = ["", "frames/s without a viewer", WATCHED, DRAWN, "first picture"]
     print_table(header, rows)
     print_figures(figures)
     return 0

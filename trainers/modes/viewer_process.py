@@ -29,7 +29,9 @@ from trainers.viewing.checkpoints import NEWEST
 
 # While the process imports torch and builds the environment, and then.
 _NICENESS_TO_BUILD, _NICENESS = 10, 19
-_FRAME_SECONDS: Final = 1 / 15  # each picture disturbs the training
+# Each picture and each step disturb the training: shortest time between two pictures, and shortest
+# pause between two episodes.
+_FRAME_SECONDS, _SECONDS_BETWEEN = 1 / 15, 2.0
 _SECONDS_TO_END: Final = 5.0  # of the processes of its simulator, which hold its output
 _CPU: Final = torch.device("cpu")
 # Whatever the working directory holds, the process finds the modules of this one.
@@ -65,6 +67,8 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
     check_renders(env)
     # The training has the device for itself.
     settings = replace(settings, devices=[_CPU], execution=EAGER, checkpoint=None, state=None)
+    pause = max(settings.demo["seconds_between"], _SECONDS_BETWEEN)
+    settings = replace(settings, demo={**settings.demo, "seconds_between": pause})
     program = _PROGRAM.format(
         niceness=_NICENESS_TO_BUILD,
         path=sys.path,

@@ -62,6 +62,7 @@ class Viewer:
         page, player = self._page, self._player
         self._begin()
         due = drawn = time.perf_counter()
+        rested = 0.0
         while True:
             page.refresh()
             now = time.perf_counter()
@@ -77,12 +78,14 @@ class Viewer:
                 due = now
                 continue
             if player.done:
-                if now < due + self._seconds_between:
+                if rested < self._seconds_between:
                     time.sleep(_IDLE_SECONDS)
+                    rested += _IDLE_SECONDS  # time in which the process is stopped does not count
                     continue
                 self._begin()
                 due = drawn = time.perf_counter()
             player.step()
+            rested = 0.0
             step_seconds = player.step_seconds / page.speed
             due += step_seconds
             reached = max(due + step_seconds / 2, time.perf_counter())
