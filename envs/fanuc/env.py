@@ -19,7 +19,7 @@ from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
-from envs.fanuc.reach import TOLERANCE, Reach
+from envs.fanuc.reach import Reach
 from envs.fanuc.render import ArmRenderer
 from envs.fanuc.reward import Goal
 from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
@@ -277,16 +277,7 @@ class FanucEnv(ArmEnv):
                 f"position: its shape is {list(position.shape)}; give [3] or [{self.num_envs}, 3]"
             )
         position = position.to(self._shoulder).expand(self.num_envs, 3)
-        reachable = self.is_reachable(position)
-        if not reachable.all():
-            arm = int((~reachable).nonzero()[0])
-            where = [round(x, 3) for x in position[arm].tolist()]
-            known = self._starts.positions
-            nearest = known[(known - position[arm]).norm(dim=1).argmin()]
-            raise ConfigurationError(
-                f"target {where} of arm {arm} cannot be reached within {1000 * TOLERANCE:g} mm; "
-                f"the nearest known one is {[round(x, 3) for x in nearest.tolist()]}"
-            )
+        self._reach.check(position)
         self._arms.aim(~self._no, position - self._shoulder)
 
     def _set_seed(self, seed: int | None) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.robot import Robot
 from envs.fanuc.targets import MIN_CLEARANCE
+from torchrl_gpu.errors import ConfigurationError
 
 TOLERANCE = 1e-3  # m, between tool and position
 NEIGHBOURS = 8
@@ -54,3 +55,17 @@ class Reach:
         gap = (goals - self._geometry.position(joints)).norm(dim=1)
         fits = (gap <= TOLERANCE) & (self._geometry.clearance(joints) > MIN_CLEARANCE)
         return fits.view(-1, count).any(1).view(position.shape[:-1])
+
+    def check(self, target: Tensor) -> None:
+        """Refuse targets of arms `[num_envs, 3]` that are out of reach: see `is_reachable`.
+
+        Raises:
+            ConfigurationError: a target is out of reach.
+        """
+        for arm in (~self.is_reachable(target)).nonzero()[:1, 0].tolist():
+            nearest = self._positions[(self._positions - target[arm]).norm(dim=1).argmin()]
+            here, there = ([round(x, 3) for x in place.tolist()] for place in (target[arm], nearest))
+            raise ConfigurationError(
+                f"target {here} of arm {arm} cannot be reached within {1000 * TOLERANCE:g} mm; "
+                f"the nearest known one is {there}"
+            )
