@@ -64,7 +64,8 @@ class Reach:
         """
         for arm in (~self.is_reachable(target)).nonzero()[:1, 0].tolist():
             nearest = self._positions[(self._positions - target[arm]).norm(dim=1).argmin()]
-            here, there = ([round(x, 3) for x in place.tolist()] for place in (target[arm], nearest))
+            places = (target[arm], nearest)
+            here, there = ([round(x, 3) for x in place.tolist()] for place in places)
             raise ConfigurationError(
                 f"target {here} of arm {arm} cannot be reached within {1000 * TOLERANCE:g} mm; "
                 f"the nearest known one is {there}"
