@@ -303,7 +303,7 @@ def test_help_lists_choices_and_describes_settings(
     assert "python -m trainers.run agent=AGENT env=ENV" in text
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
-    assert "environment steps to train for, at least 1 (300000, preset)" in " ".join(text.split())
+    assert "environment steps to train for, at least 1 (135000, preset)" in " ".join(text.split())
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
@@ -323,7 +323,7 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
         "agent.learning_rate": "(0.003, preset)",
         "agent.hidden_sizes": "([128, 128], preset)",
         "agent.gamma": "(0.9, typed)",
-        "agent.learning_rate_frames": "(300000, typed)",
+        "agent.learning_rate_frames": "(135000, typed)",
         "agent.twins": "(minimum)",
         "agent.encoder.channels": "(null)",
         "env.num_envs": "(64)",
@@ -337,7 +337,7 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     assert without["seed"].endswith("(4, typed)")
     settings = settings_of(*BASE, *given)
     assert settings.agent.settings["learning_rate"] == 0.003
-    assert settings.agent.settings["learning_rate_frames"] == 300_000
+    assert settings.agent.settings["learning_rate_frames"] == 135_000
 
 
 def test_help_shows_the_settings_of_a_checkpoint(
