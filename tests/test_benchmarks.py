@@ -89,6 +89,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, ...
     return {command: Outcome(*outcome) for command, outcome in zip(commands, found, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", NEEDS, ids=" ".join)
 def test_missing_extra_is_named_in_one_line(
     command: tuple[str, ...], outcomes: Mapping[tuple[str, ...], Outcome]

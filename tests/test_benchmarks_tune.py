@@ -14,6 +14,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_a_search_is_judged_beside_the_preset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def signal_trainings(job: subprocess.Popen[str], number: int) -> None:
             process.send_signal(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["srun", "B:USR1"])
 def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster) -> None:
     (script,) = [each for each in scripts("bash") if way in each]
@@ -129,6 +130,7 @@ def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster
     cluster.check_that_one_run_has_ended()
 
 
+@pytest.mark.slow
 def test_a_loop_starts_the_command_again(cluster: Cluster) -> None:
     (script,) = [each for each in scripts("bash") if each.startswith("until")]
     job = cluster.start(script)
@@ -172,6 +174,7 @@ class AutoExecutor:
         Path("report").write_text(function(*arguments))
 
 
+@pytest.mark.slow
 def test_submitit_queues_a_run_anew_once_it_is_saved(cluster: Cluster) -> None:
     (code,) = scripts("python")
     code = code.replace('"agent=sac", "env=fanuc"', ", ".join(f'"{each}"' for each in SHORT))

@@ -18,6 +18,7 @@ def traffic_of(case: Case, rank: int, count: int) -> Traffic:
         return traffic(agent, processes)
 
 
+@pytest.mark.slow
 @every_agent
 @pytest.mark.parametrize("count", COUNTS)
 def test_all_ranks_exchange_the_same_in_updates_and_rows(case: Case, count: int) -> None:

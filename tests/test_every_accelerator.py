@@ -100,6 +100,7 @@ def test_discrete_agent_lives_on_an_accelerator(
     live(monkeypatch, tmp_path, agent, accelerator, *CART_POLE)
 
 
+@pytest.mark.slow
 @needs_atari
 def test_agent_plays_atari_on_an_accelerator(
     accelerator: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -107,6 +108,7 @@ def test_agent_plays_atari_on_an_accelerator(
     live(monkeypatch, tmp_path, "rainbow", accelerator, *PONG, whole=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", MAKERS.values(), ids=MAKERS, indirect=True)
 @every_agent_class
 def test_resumed_run_equals_an_uninterrupted_run_on_accelerators_of_all_makers(

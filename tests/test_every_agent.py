@@ -64,6 +64,7 @@ def test_every_agent_solves_the_identity_task(case: Case, tmp_path: Path) -> Non
     solve_the_identity_task(case, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("agent_class", "options"),
     [

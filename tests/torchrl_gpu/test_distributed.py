@@ -241,6 +241,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return on_gloo_ranks(RANKS, check_pair, tmp_path_factory.mktemp("pair"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_NAME)
 def test_two_ranks_learn_bit_for_bit_like_one_process_in_parts(
     name: str, learned: Sequence[dict[str, Any]]

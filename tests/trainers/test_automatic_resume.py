@@ -71,6 +71,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     assert runs() == [folder]
 
 
+@pytest.mark.slow
 def test_other_settings_are_another_run() -> None:
     first = interrupted(*COMMAND)
     assert run(*COMMAND, "seed=1").folder != first
@@ -96,6 +97,7 @@ def test_a_closing_evaluation_that_was_interrupted_is_made_up_for(
     assert "Trained already" in run(*COMMAND).report
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_longer_has_not_ended() -> None:
     folder = run(*COMMAND).folder
     longer = "trainer.total_frames=160"

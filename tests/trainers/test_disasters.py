@@ -211,6 +211,7 @@ SHAPES: dict[str, tuple[Callable[[Any, float], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "vectorization"),
     [*((case, "sync") for case in SHAPES), ("ragged", "async"), ("two rewards", "async")],

@@ -46,6 +46,7 @@ needs_submitit = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_submitit
 def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -66,6 +67,7 @@ def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
     assert len({Path(row[-1]) for row in rows if (Path(row[-1]) / "summary.json").exists()}) == 2
 
 
+@pytest.mark.slow
 @needs_submitit
 def test_a_run_that_fails_in_its_job_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -81,6 +83,7 @@ def test_a_run_that_fails_in_its_job_is_named(
     assert list(tmp_path.glob("runs/sweeps/*/.submitit/*/*_result.pkl"))
 
 
+@pytest.mark.slow
 @needs_submitit
 def test_the_ends_of_other_jobs_outlive_one_that_dies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -107,6 +110,7 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
     assert re.search(r"^deadly\S+Deadly-v0 +not finished", table, re.MULTILINE)
 
 
+@pytest.mark.slow
 @needs_submitit
 def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Start) -> None:
     long = ("resume=auto", "trainer.log_interval=50", "trainer.total_frames=2000")

@@ -72,6 +72,7 @@ def contents(folder: Path, frames: int) -> dict[str, Any]:
     return states
 
 
+@pytest.mark.slow
 def test_two_processes_resume_to_the_same_bytes(tmp_path: Path) -> None:
     whole = run(*settings(tmp_path / "whole", "devices=2"))
     half = run(*settings(tmp_path / "half", "devices=2", "trainer.total_frames=240"))
@@ -166,6 +167,7 @@ def with_forked_ranks() -> int:
         return main()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path, start: Start) -> None:
     command = settings(tmp_path / "runs", "devices=2", *ENDLESS)

@@ -158,6 +158,7 @@ class FailingEnv(IdentityEnv):
         return super()._step(tensordict)
 
 
+@pytest.mark.slow
 def test_an_error_in_training_shows_how_to_resume(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

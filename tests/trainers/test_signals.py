@@ -278,6 +278,7 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     assert " mode=eval checkpoint=runs/" in program.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -332,6 +333,7 @@ class CalmEnv(GymnasiumEnv):
         return super()._step(tensordict)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl_c", "kill"])
 def test_the_viewer_ends_with_the_training(number: int, start: Start) -> None:
     env = (f"env._target_={__name__}.CalmEnv", "env.name=CartPole-v1", "env.num_envs=2")

@@ -78,6 +78,7 @@ def states(folder: Path) -> list[str]:
     return [state for (state,) in rows(folder, "SELECT state FROM trials ORDER BY number")]
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int]]) -> None:
     outcome, _ = tuned
     assert states(outcome.folder) == 4 * ["COMPLETE"]
@@ -94,6 +95,7 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int
     assert max(trained.evaluations) < 512, "ends at the success"
 
 
+@pytest.mark.slow
 def test_the_preset_has_the_schedules_that_were_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped preset of PPO refers to the number of frames of the run."""
     monkeypatch.setattr("trainers.tuning.watch.MOMENTS", (0.001, 1.0))
@@ -152,6 +154,7 @@ def test_the_page_needs_no_network(tuned: tuple[RunOutcome, list[int]]) -> None:
     assert "agent.learning_rate" in page
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_with_the_study(tuned: tuple[RunOutcome, list[int]]) -> None:
     outcome, _ = tuned
     runs = f"runs={outcome.folder.parents[4]}"
@@ -377,6 +380,7 @@ def test_a_judgement_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) 
         assert str(path) in one_line(refused)
 
 
+@pytest.mark.slow
 def test_an_interrupted_trial_is_repeated_by_the_same_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -420,6 +424,7 @@ def test_the_best_settings_without_success_are_not_said_to_have_it() -> None:
     assert Candidate({}, trials, 40.0).text(goal) == text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CAN_FORK, reason="needs fork, by which a search starts soon")
 def test_processes_share_a_study_and_a_killed_one_loses_its_trial_alone(
     start: Start, tmp_path: Path

@@ -34,6 +34,7 @@ def _random_postures(env: FanucEnv) -> torch.Tensor:
     return (lower + (upper - lower) * noise).float()
 
 
+@pytest.mark.slow
 def test_env_satisfies_its_specs(genesis: FanucEnv) -> None:
     check_env_specs(genesis)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 
 from envs.fanuc import FanucEnv
@@ -21,6 +22,7 @@ def test_shipped_policy_reaches_targets_in_the_other_simulator(
     assert (result.success or 0.0) >= 0.9
 
 
+@pytest.mark.slow
 def test_shipped_policy_reaches_targets_in_genesis(genesis: FanucEnv) -> None:
     result = evaluate(genesis, load_policy(SHIPPED).policy, CPU, episodes=40, seed=1)
     assert (result.success or 0.0) >= 0.9

@@ -313,6 +313,7 @@ def test_worker_starts_without_torch() -> None:
     assert output.stderr == ""
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_over_many_resets(make_env: MakeEnv) -> None:
     env = make_env(num_envs=16, max_episode_steps=1)
     worker = psutil.Process(env.worker_pids[0])
@@ -322,6 +323,7 @@ def test_memory_does_not_grow_over_many_resets(make_env: MakeEnv) -> None:
     assert worker.memory_info().rss - before < 2_000_000
 
 
+@pytest.mark.slow
 def test_error_on_an_arm_that_pybullet_cannot_load(tmp_path: Path) -> None:
     text = Path(load_robot().urdf).read_text()
     own = tmp_path / "arm.urdf"

@@ -153,11 +153,13 @@ def check_continues(
 FAST = [kind for kind in KINDS if kind not in dict(SLOW)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "autoreset"), [*product(FAST, AUTORESETS), *SLOW])
 def test_episodes_go_on_exactly(kind: str, autoreset: str, make: Make, tmp_path: Path) -> None:
     check_continues(make, tmp_path, kind, autoreset=autoreset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 @pytest.mark.parametrize(("kind", "begun"), [("cartpole", False), ("dict", True)])
 def test_episodes_in_processes_go_on_exactly(

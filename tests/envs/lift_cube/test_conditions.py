@@ -24,6 +24,7 @@ def varied() -> Iterator[LiftCubeEnv]:
     env.close()
 
 
+@pytest.mark.slow
 def test_masses_differ_among_environments_and_change_with_the_episode(varied: LiftCubeEnv) -> None:
     before = varied.simulation.cube.get_mass().clone()
     assert before.unique().numel() == 4

@@ -22,6 +22,7 @@ def test_shipped_policy_lifts_the_cube(lift: LiftCubeEnv) -> None:
     assert (result.success or 0.0) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "task", "keys", "max_episode_steps"),
     [

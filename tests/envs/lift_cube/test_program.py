@@ -14,6 +14,7 @@ from trainers.components.choices import learning_agents
 SMALL = ("env=lift_cube", "env.num_envs=4", "device=cpu", "env.max_episode_steps=5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", learning_agents())
 def test_agent_lives_on_an_accelerator(
     agent: str,

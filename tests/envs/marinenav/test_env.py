@@ -247,6 +247,7 @@ def test_seas_depend_on_the_seed_and_not_on_their_number() -> None:
     assert not torch.equal(motion(many)[:3], motion(few))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [30, 3])  # with 3, initial states repeat
 def test_later_episodes_do_not_depend_on_the_number_of_seas(steps: int) -> None:
     few, some, many = (
@@ -257,6 +258,7 @@ def test_later_episodes_do_not_depend_on_the_number_of_seas(steps: int) -> None:
     assert torch.equal(many[:, :19], some)
 
 
+@pytest.mark.slow
 def test_episodes_depend_on_their_number_and_not_on_their_duration() -> None:
     short, long = (
         _starts(MarineNavEnv(num_envs=6, max_episode_steps=steps, seed=5), 3, steps)
@@ -400,6 +402,7 @@ def test_schedule_without_effect_is_refused() -> None:
         MarineNavEnv(num_envs=1, schedule=[(0, 3, 0, 30.0)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difficulty", ["curriculum", "mixture"])
 def test_steps_with_resets_read_nothing_on_the_host(
     accelerator: torch.device, difficulty: str

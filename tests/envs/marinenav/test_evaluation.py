@@ -88,6 +88,7 @@ def test_baselines_bring_a_single_vessel_to_its_goal(policy: type[Baseline], lea
     assert evaluate(policy(), scenarios=scenarios).overall.success.mean >= least
 
 
+@pytest.mark.slow
 def test_planning_avoids_the_collision_of_the_straight_course() -> None:
     scenarios = [CROSSING] * 2
     assert evaluate(StraightToGoal(), scenarios=scenarios).overall.collision.mean == 1.0

@@ -161,6 +161,7 @@ def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "agent"),
     [

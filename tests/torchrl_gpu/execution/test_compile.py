@@ -53,6 +53,7 @@ def learn(case: Case, execution: Execution, **settings: Any) -> tuple[list[Any],
     return [update.metrics for update in updates], parameters(agent)
 
 
+@pytest.mark.slow
 @every_agent
 def test_a_captured_loss_learns_like_an_eager_one(case: Case) -> None:
     expected = learn(case, Execution(), **WITH_ALL_OPTIONS)

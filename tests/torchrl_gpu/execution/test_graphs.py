@@ -53,6 +53,7 @@ def learn(
     return metrics, ends, max(calls.values())
 
 
+@pytest.mark.slow
 @with_graphs
 @every_agent
 def test_a_captured_update_learns_like_an_eager_one(case: Case, accelerator: torch.device) -> None:

@@ -94,6 +94,7 @@ def needed(parts: list[ReplayPart]) -> list[ReplayPart]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [1, 5, 16, 60])  # 60 steps overwrite all
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
@@ -119,6 +120,7 @@ def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
         assert all(map(torch.equal, *(taken(each).values() for each in further)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", [5, 30, 300])
 def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: int) -> None:

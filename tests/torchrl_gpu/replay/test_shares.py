@@ -34,6 +34,7 @@ def steps_of(buffers: list[ReplayBuffer], age: int) -> TensorDict:
     return TensorDict.cat(steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BUFFERS)
 @pytest.mark.parametrize(
     ("saved", "loaded", "n_step"), [(2, 1, 1), (2, 4, 3), (1, 2, 3), (4, 2, 1)]

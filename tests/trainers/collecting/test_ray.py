@@ -165,6 +165,7 @@ def kill(env: RayEnvironment, number: int) -> None:
     os.kill(env.members[number].place.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_handlers_of_signals_stay_those_of_the_program(cluster: bool) -> None:
     assert cluster
     connect(None, cores=4)()  # does not leave, because it did not join
@@ -265,6 +266,7 @@ def test_steps_that_became_too_old_are_not_learned_from(env: RayEnvironment) -> 
     assert learner.forgotten[0].all()
 
 
+@pytest.mark.slow
 def test_a_killed_collector_of_an_off_policy_agent_is_replaced(env: RayEnvironment) -> None:
     learner = Learner(env, build_for(env, SAC))
     before = [process.place for process in env.members]
@@ -285,6 +287,7 @@ def test_a_killed_collector_of_an_off_policy_agent_is_replaced(env: RayEnvironme
     assert not learner.forgotten
 
 
+@pytest.mark.slow
 def test_a_killed_collector_of_an_on_policy_agent_is_replaced(env: RayEnvironment) -> None:
     agent = build_for(env, PPO, rollout_length=STEPS)
     learner = Learner(env, agent)
@@ -295,6 +298,7 @@ def test_a_killed_collector_of_an_on_policy_agent_is_replaced(env: RayEnvironmen
     assert [rows.tolist() for rows in learner.forgotten] == [lost.tolist()]
 
 
+@pytest.mark.slow
 def test_collectors_share_frames_and_progress() -> None:
     settings = RayCollectors(count=2, steps=STEPS)
     env = RayEnvironment(build_sea, 2, settings)
@@ -318,6 +322,7 @@ def test_collectors_share_frames_and_progress() -> None:
     env.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("build", "message"),
     [
@@ -335,6 +340,7 @@ def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
     env.close()
 
 
+@pytest.mark.slow
 def test_a_reset_that_hangs_in_the_folder_of_the_run_ends_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,6 +364,7 @@ def test_a_machine_without_the_library_ends_the_run(monkeypatch: pytest.MonkeyPa
         RayEnvironment(build_identity, 2, RayCollectors())
 
 
+@pytest.mark.slow
 def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
@@ -431,6 +438,7 @@ SMALL = (
 OFF_POLICY = ("trainer.random_frames=40", "trainer.replay_capacity=1000", "agent.utd_ratio=0.25")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

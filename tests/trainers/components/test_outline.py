@@ -128,6 +128,7 @@ def test_settings_that_do_not_fit_together_are_refused_early(typed: str, said: s
         assert said in str(caught.value)
 
 
+@pytest.mark.slow
 def test_every_preset_passes_the_early_check() -> None:
     for preset in choices_of("experiment"):
         env, _, agent = preset.rpartition("/")

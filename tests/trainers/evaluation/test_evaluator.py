@@ -190,6 +190,7 @@ def switching_trainer(folder: Path, env: IdentityEnv, **settings: Any) -> TorchR
     return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
 
 
+@pytest.mark.slow
 def test_evaluation_in_the_training_environment_does_not_change_training(
     tmp_path: Path,
 ) -> None:
@@ -264,6 +265,7 @@ def test_environment_without_state_begins_new_episodes_of_the_training_stream(
     assert trainer.updates > 0
 
 
+@pytest.mark.slow
 def test_progress_of_every_evaluation_is_displayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -66,6 +66,7 @@ def _with_encoders() -> Iterator[Any]:
         yield pytest.param(case, convolutions, id=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "convolutions"), _with_encoders())
 def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
     case: Case, convolutions: str, tmp_path: Path
@@ -82,6 +83,7 @@ def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
         assert contract.action["meaning"] == "one of 3 choices"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent_class", [SAC, PPO])
 def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
     agent_class: type[Agent], tmp_path: Path

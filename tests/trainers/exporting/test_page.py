@@ -100,6 +100,7 @@ def test_a_network_that_a_browser_cannot_run_has_no_page(
     assert not (tmp_path / "export" / PAGE).exists()
 
 
+@pytest.mark.slow
 def test_vessels_of_a_shipped_policy_arrive_in_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

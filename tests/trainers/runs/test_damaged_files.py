@@ -34,6 +34,7 @@ def test_the_damage_is_valid_again(runs: DamagedRuns) -> None:
     assert str(load_state(file)) == str(state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_damaged_files_are_loaded_or_refused_in_one_line(block: int, runs: DamagedRuns) -> None:
     ways = [*WAYS[:-1], PROGRAM[block % len(PROGRAM)]]

@@ -226,6 +226,7 @@ def test_wandb_without_an_account_is_refused(
     wandb.teardown()
 
 
+@pytest.mark.slow
 def test_wandb_receives_metrics_and_settings_of_each_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_the_file_describes_observations_and_actions(policy: Path) -> None:
         assert torch.equal(interface.action_table, env.discrete_actions)
 
 
+@pytest.mark.slow
 def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
     policy: Path,
     tmp_path: Path,

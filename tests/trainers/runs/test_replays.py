@@ -64,6 +64,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["minari", "lerobot"])
 def test_the_replay_of_a_run_is_written_whole(trained: Any, format: Any, tmp_path: Path) -> None:
     replay: ReplayBuffer = trained.experience.replay

@@ -64,6 +64,7 @@ def traffic_of_16_steps(
     return traffic, trainer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("host_env", "agent_class"),
     sorted({*zip(cycle(HOSTS), AGENTS), *((host, PPO) for host in HOSTS)}, key=str),
@@ -79,6 +80,7 @@ def test_a_host_simulator_costs_one_copy_each_way_per_step_and_a_row_of_metrics_
     assert (collector.steps, collector.to_device.copies, collector.to_host.copies) == (32, 32, 32)
 
 
+@pytest.mark.slow
 def test_a_simulator_on_the_accelerator_costs_no_copy_and_a_row_of_metrics_one(
     accelerator: torch.device, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_priorities_of_demonstrations_are_their_own(tmp_path: Path) -> None:
     assert (state["leaves"] > 1.5).sum() == shown
 
 
+@pytest.mark.slow
 @every_off_policy_agent
 def test_agents_learn_what_only_the_demonstrations_show(case: Case, tmp_path: Path) -> None:
     env = case.env(num_envs=32)

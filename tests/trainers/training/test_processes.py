@@ -325,6 +325,7 @@ def resumed(processes: Processes, folder: Path) -> list[str]:
     return different
 
 
+@pytest.mark.slow
 def test_every_agent_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert on_gloo_ranks(2, partial(resumed, folder=tmp_path), tmp_path) == [[], []]
 

@@ -366,6 +366,7 @@ class Reader(Callback):
             self.files.append(tree_leaves(as_bytes))
 
 
+@pytest.mark.slow
 @every_agent
 def test_a_checkpoint_holds_the_moment_of_the_save(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,7 @@ def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer
     )
 
 
+@pytest.mark.slow
 def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=3200, evaluation_interval=3200)
     trainer.train()

@@ -429,6 +429,7 @@ def test_a_browser_draws_a_scene(tmp_path: Path) -> None:
                 assert time.monotonic() < end, "no red box"
 
 
+@pytest.mark.slow
 def test_a_browser_shows_a_large_picture_texts_and_curves(served: Page, tmp_path: Path) -> None:
     with opened(served.address, tmp_path) as tab:
         for text in (
