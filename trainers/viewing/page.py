@@ -100,6 +100,11 @@ class Page:
             self._opened.wait(_SECONDS_UNWATCHED)
 
     @property
+    def controls(self) -> tuple[bool, float, int, str]:
+        """All that can be chosen: pause, speed, environment and checkpoint."""
+        return self.is_paused, self.speed, self.index, self.choice
+
+    @property
     def is_paused(self) -> bool:
         """Whether the play pauses."""
         return bool(self._paused.value)

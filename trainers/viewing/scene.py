@@ -21,10 +21,13 @@ class DrawnScene:
         scene: scene to draw.
 
     Raises:
-        ConfigurationError: the file of a mesh cannot be read; nothing is drawn then.
+        ConfigurationError: a pose has the name of no body, or the file of a mesh cannot be read;
+            nothing is drawn then.
     """
 
     def __init__(self, server: Any, scene: Scene) -> None:
+        if unknown := scene.poses(0).keys() - scene.bodies.keys():
+            raise ConfigurationError(f"no body is named {', '.join(sorted(unknown))}")
         self._scene = scene
         self._rotations: Any = importlib.import_module("viser.transforms").SO3
         meshes = {name: list(map(mesh_of, shapes)) for name, shapes in scene.bodies.items()}

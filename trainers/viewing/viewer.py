@@ -86,14 +86,18 @@ class Viewer:
                 due = drawn = time.perf_counter()
             player.step()
             rested = 0.0
+            controls = page.controls
             step_seconds = player.step_seconds / page.speed
             due += step_seconds
             reached = max(due + step_seconds / 2, time.perf_counter())
             if reached < drawn + self._frame_seconds and not player.done:
                 continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
-            if late < 0:
-                time.sleep(-late)
+            while (early := due - time.perf_counter()) > 0:
+                if page.controls != controls:  # is obeyed at once
+                    due -= early
+                    break
+                time.sleep(min(early, _IDLE_SECONDS))
             if player.done or late < 0 or time.perf_counter() - drawn > self._patience:
                 drawn = time.perf_counter()
                 self._draw()

@@ -20,6 +20,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.environments.scene import Kind, Pose, Scene, Shape
+from torchrl_gpu.errors import ConfigurationError
 from trainers.modes.view import show
 from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
@@ -203,6 +204,16 @@ def test_pictures_replace_a_scene_whose_mesh_cannot_be_read(
     assert lines[1].startswith("the page shows pictures, not a scene: no_such_file.stl: trimesh ")
 
 
+def test_a_pose_without_a_body_is_refused_in_one_line() -> None:
+    scene = SceneEnv(num_envs=1, max_episode_steps=7).scene()
+    poses = {"cart": np.eye(4), "wheel": np.eye(4)}
+    with (
+        closing(WatchedPage(rounds=0)) as page,
+        pytest.raises(ConfigurationError, match="no body is named wheel"),
+    ):
+        page.draw(replace(scene, poses=lambda _: poses))
+
+
 def test_bodies_without_a_new_pose_stay_where_they_are() -> None:
     env = SceneEnv(num_envs=1, max_episode_steps=7)
     far, near = (np.eye(4) for _ in range(2))
@@ -252,6 +263,25 @@ def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
             viewer.run()
     assert len(times) > 10
     assert max(np.diff(times)) < longest + cost + viewer._player.step_seconds
+
+
+def test_a_long_step_does_not_delay_a_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    with closing(WatchedPage(rounds=3)) as page:
+        viewer = viewer_of(page, env)
+        viewer._player.step_seconds = 5.0
+        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+        sleep = clock.sleep
+
+        def pause_after_a_second(seconds: float) -> None:
+            sleep(seconds)
+            page._paused.value = clock.now >= 1.0
+
+        monkeypatch.setattr(clock, "sleep", pause_after_a_second)
+        with pytest.raises(EndedError):
+            viewer.run()
+    assert 1.0 <= clock.now < 1.2
+    assert [steps_in(picture)[1] for picture in page.pictures] == [0, 1]
 
 
 def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
