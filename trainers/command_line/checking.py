@@ -36,6 +36,7 @@ from trainers.components.sections import (
 )
 from trainers.exporting.extra import WRITES, check_extra
 from trainers.runs.folders import newest_run
+from trainers.runs.loggers import check_installed
 from trainers.runs.policy_files import newest_readable
 from trainers.training.experience import check_updates
 from trainers.training.trainer import TorchRLTrainer
@@ -207,9 +208,10 @@ def _check_viewer(
 def _check_training(
     components: Mapping[str, Component], collectors: Collectors, count: int
 ) -> None:
-    """Refuse a training without an update, and collectors that it cannot have."""
+    """Refuse a training without an update, and loggers and collectors that it cannot have."""
     agent, trainer = components["agent"], components["trainer"].settings
     num_envs = components["env"].settings.get("num_envs")
     settings = agent.settings.__getitem__, trainer.__getitem__
     check_updates(agent.target, *settings, num_envs or 1)
+    check_installed(trainer["loggers"])
     collectors.check(num_envs, trainer, count)

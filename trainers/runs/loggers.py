@@ -27,6 +27,19 @@ from torchrl_gpu.errors import ConfigurationError, one_line
 LoggerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 
 
+def check_installed(sinks: Sequence[str]) -> None:
+    """Refuse sinks whose package is missing.
+
+    Raises:
+        ConfigurationError: a package is not installed.
+    """
+    for name in ("wandb", "trackio"):
+        if name in sinks and importlib.util.find_spec(name) is None:
+            raise ConfigurationError(
+                f'trainer.loggers: {name} is not installed; run pip install "torchrl-gpu[{name}]"'
+            )
+
+
 class MetricLogger:
     """Logs metrics by frames to the sinks of a run.
 
@@ -49,10 +62,7 @@ class MetricLogger:
         sinks: Sequence[LoggerName] = ("csv", "tensorboard"),
         settings: dict[str, Any] | None = None,
     ) -> None:
-        for name in ("wandb", "trackio"):
-            if name in sinks and importlib.util.find_spec(name) is None:
-                install = f'pip install "torchrl-gpu[{name}]"'
-                raise ConfigurationError(f"{name} is not installed; run {install}")
+        check_installed(sinks)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.helpers.files import files_limited_to
 from torchrl_gpu.errors import ConfigurationError
+from trainers.run import settings_of
 from trainers.runs.loggers import LoggerName, MetricLogger
 
 
@@ -197,6 +198,18 @@ def test_error_about_a_missing_sink_names_the_extra(
     with pytest.raises(ConfigurationError, match=rf'pip install "torchrl-gpu\[{name}\]"'):
         MetricLogger(tmp_path / "run", ["csv", name])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_a_missing_sink_ends_a_command_before_anything_is_built(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda *module: None if module[0] == name else find(*module)
+    )
+    with pytest.raises(ConfigurationError, match=f"trainer.loggers: {name} is not installed"):
+        settings_of("agent=sac", "env=fanuc", f"trainer.loggers=[csv,{name}]")
 
 
 SETTINGS = {"seed": 3, "agent": {"_target_": "agents.DQN", "frames": "${trainer.total_frames}"}}
