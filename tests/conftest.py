@@ -40,6 +40,12 @@ _SECONDS = {
 }
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # pyproject.toml leaves slow tests out; those that the command line names run.
+    if any("::" in name for name in config.args) and config.option.markexpr == "not slow":
+        config.option.markexpr = ""
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Use all cores for whole folders; a few files are faster without starting workers."""
     selects_files = any(".py" in argument for argument in config.args)
