@@ -135,7 +135,7 @@ def main(parent: int | None) -> None:
 
 
 def _give_way() -> None:
-    """Let this thread play while the training leaves a core idle, and no thread interrupt it."""
+    """Play while the training leaves a core idle; no thread interrupts the training."""
     if hasattr(os, "nice"):
         os.nice(_NICENESS)  # at most the largest one
     if hasattr(os, "SCHED_IDLE"):

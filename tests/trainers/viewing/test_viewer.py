@@ -265,6 +265,25 @@ def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
     assert max(np.diff(times)) < longest + cost + viewer._player.step_seconds
 
 
+def test_an_episode_begins_after_the_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, begun = Clock(), list[float]()
+    with closing(WatchedPage(rounds=200)) as page:
+        viewer = viewer_of(page, env)
+        viewer._seconds_between = 2.0
+        begin = viewer._player.begin
+        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+
+        def timed_begin() -> None:
+            begun.append(clock.now)
+            begin()
+
+        monkeypatch.setattr(viewer._player, "begin", timed_begin)
+        with pytest.raises(EndedError):
+            viewer.run()
+    assert len(begun) > 2
+    assert np.diff(begun) == pytest.approx(2.0 + 7 * viewer._player.step_seconds, abs=0.051)
+
+
 def test_a_long_step_does_not_delay_a_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     with closing(WatchedPage(rounds=3)) as page:
