@@ -28,7 +28,7 @@ from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.fitting import Fitting
 from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.execution.precision import Precision
-from torchrl_gpu.execution.step import gradient_step, prepare
+from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
@@ -117,7 +117,7 @@ def learn_in_parts(case: Case) -> dict[str, Tensor]:
             return agent.loss(part)
 
         batch = prepare(agent, batches[number % len(batches)])
-        update = gradient_step(agent, batch, loss, precision, fitting)
+        update = gradient_step(agent, batch, differentiation(loss, precision), precision, fitting)
     return state_of(agent, update.metrics)
 
 

@@ -1,6 +1,5 @@
 """Execution of the computations of a run: acting and the gradient step."""
 
-import importlib
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -16,9 +15,10 @@ from torch import Tensor, nn
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
+from torchrl_gpu.execution.compilation import is_compiler_error, traced_gradients
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
-from torchrl_gpu.execution.learner import Learner, LossFunction, Update
+from torchrl_gpu.execution.learner import Differentiation, Learner, Update
 from torchrl_gpu.execution.options import (
     Compilation,
     CompileMode,
@@ -30,7 +30,7 @@ from torchrl_gpu.execution.options import (
 )
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.execution.products import ProductLayer, faster_library
-from torchrl_gpu.execution.step import gradient_step, prepare
+from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
@@ -61,10 +61,10 @@ class Execution:
     Networks have their last layer in float32, so that losses, targets and distributions are float32
     in every precision, as are parameters and optimizers.
 
-    Compiled are the loss and its gradients. Acting, the optimizer and `after_update` of the agent
-    stay eager, so that an update may do anything on the host. Captured are policies and whole
-    updates, which may then neither read a value back nor keep state outside tensors; only `advance`
-    of the agent may.
+    Compiled are the loss and its gradients, as one function. Acting, the optimizer and
+    `after_update` of the agent stay eager, so that an update may do anything on the host. Captured
+    are policies and whole updates, which may then neither read a value back nor keep state outside
+    tensors; only `advance` of the agent may.
 
     A batch whose gradients do not fit into memory is learned from in parts. An execution remembers
     their size for all later batches, so it serves one training.
@@ -123,7 +123,8 @@ class Execution:
         # Networks whose layers know the library.
         self._informed: set[nn.Module] = set()
         self.announce = _ignore
-        self._compiled: dict[Learner, LossFunction] = {}
+        # Compiled functions, by learner and precision.
+        self._compiled: dict[Hashable, Differentiation] = {}
         self._fitting = Fitting("the gradients")
 
     def plan(
@@ -227,42 +228,44 @@ class Execution:
         return result
 
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
-        """Take one gradient step with the loss as it is, or compiled."""
+        """Take one gradient step, eager or compiled."""
         if self.products is None:
             self._choose_products(learner, rows=len(batch))
         self._inform(learner)
         prepared = prepare(learner, batch)
+        if self.compile_mode != "off":
+            try:
+                return self._compiled_step(learner, prepared)
+            except Exception as error:
+                if not self._chooses_compilation or not is_compiler_error(error):
+                    raise
+                work = f"the update of {type(learner).__name__}"
+                reason = str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]
+                text = "compile=auto: %s cannot be compiled and runs eagerly: %s"
+                _logger.warning(text, work, shortened(one_line(reason), 400))
+                self.compile_mode = "off"
+                if self._chooses_precision:
+                    self.precision = Precision("fp32", self._device)
+        eager = differentiation(learner.loss, self.precision)
+        return gradient_step(learner, prepared, eager, self.precision, self._fitting)
 
-        def step(loss: LossFunction) -> Update:
-            return gradient_step(learner, prepared, loss, self.precision, self._fitting)
-
-        if self.compile_mode == "off":
-            return step(learner.loss)
+    def _compiled_step(self, learner: Learner, batch: TensorDictBase) -> Update:
+        """Take one compiled gradient step with a prepared batch, and report the first one."""
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
-        if is_first := learner not in self._compiled:
+        key = learner, self.precision
+        if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")
-            self._compiled[learner] = self.compiled(learner.loss)
+            self._compiled[key] = self.compiled(differentiation(learner.loss, self.precision))
         try:
-            update = step(self._compiled[learner])
-        except Exception as error:
-            kinds = (  # of torch's compiler, and of the C++ compiler that it calls
-                importlib.import_module("torch._dynamo.exc").TorchDynamoException,
-                importlib.import_module("torch._inductor.exc").CppCompileError,
-            )
-            if not self._chooses_compilation or not isinstance(error, kinds):
-                raise
-            cause = shortened(one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]), 400)
-            _logger.warning("compile=auto: %s cannot be compiled and runs eagerly: %s", work, cause)
-            self.compile_mode = "off"
-            if self._chooses_precision:
-                self.precision = Precision("fp32", self._device)
-            update = step(learner.loss)
-        else:
+            with traced_gradients():
+                compiled = self._compiled[key]
+                update = gradient_step(learner, batch, compiled, self.precision, self._fitting)
+        finally:
             if is_first:
-                _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
+                self.announce("")
         if is_first:
-            self.announce("")
+            _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
         return update
 
     def _choose_products(self, learner: Learner, rows: int) -> None:
@@ -294,9 +297,9 @@ class Execution:
                 module.library = self.products
         self._informed.add(network)
 
-    def compiled(self, loss: LossFunction) -> LossFunction:
-        """Return the compiled form of a loss; override it to compile by another backend."""
-        return torch.compile(loss, mode=_TORCH_MODES[self.compile_mode])
+    def compiled(self, function: Differentiation) -> Differentiation:
+        """Return the compiled form of a function; override it to compile by another backend."""
+        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode])
 
     def _capture(
         self, key: Hashable, function: Callable[[TensorDictBase], Result], name: str

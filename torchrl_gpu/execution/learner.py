@@ -27,15 +27,19 @@ class Losses(NamedTuple):
     metrics: dict[str, Tensor]
     priorities: Tensor | None = None
 
+    def detached(self) -> Losses:
+        """Return the losses without their gradients."""
+        return self._replace(terms={name: term.detach() for name, term in self.terms.items()})
+
     @staticmethod
     def joined(parts: Sequence[Losses], shares: Sequence[float]) -> Losses:
-        """Return the detached losses of a batch from those of its parts, in the order of its rows.
+        """Return the losses of a batch from the detached ones of its parts, in the order of rows.
 
         `shares` are the numbers of rows of the parts, divided by all rows.
         """
 
         def mean(scalars: Sequence[Tensor]) -> Tensor:
-            shared = [share * x.detach() for share, x in zip(shares, scalars, strict=True)]
+            shared = [share * scalar for share, scalar in zip(shares, scalars, strict=True)]
             return torch.stack(shared).sum(dim=0)
 
         first = parts[0]
@@ -55,6 +59,10 @@ class Update(NamedTuple):
 
 
 LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
+
+# Adds the gradients of the losses of a part of a batch, times a factor `[]` that is not None, to
+# those of the parameters, and returns the detached losses.
+Differentiation: TypeAlias = Callable[[TensorDictBase, Tensor | None], Losses]
 
 
 class Learner(Protocol):

@@ -26,8 +26,9 @@ class Precision:
     * `fp16`: autocast to float16. Losses are scaled up, so that small gradients do not vanish; a
       step whose gradients overflow is skipped, and the scale is halved.
 
-    Networks compute in it within the context manager `active`; `backward`, `unscale` and `step`
-    replace the parts of a gradient step. A fused Adam reads no value back to the host.
+    Networks compute in it within the context manager `active`. A gradient step computes its loss
+    within `autocast`, and the gradients as well within `products`; `scale`, `unscale` and `step`
+    treat its gradients. A fused Adam reads no value back to the host.
 
     Raises:
         ConfigurationError: the format is not available on the device.
@@ -52,16 +53,28 @@ class Precision:
 
     def active(self) -> AbstractContextManager[object]:
         """Return a context manager within which networks compute in this precision."""
-        if self._dtype is not None:
-            # Before torch 2.10 the cache can hand out weights that were cast without gradient.
-            return torch.autocast(self._device_type, self._dtype, cache_enabled=not _CACHE_FORGETS)
-        return _products(tf32=self.name == "tf32")
+        return self.autocast() if self.casts else self.products()
 
-    def backward(self, losses: list[Tensor]) -> None:
-        """Add the gradients of losses `[]`, multiplied by the scale in fp16."""
-        # Autocast is for the losses alone: gradients have the dtypes of the parameters.
-        with nullcontext() if self.casts else self.active():
-            torch.autograd.backward(self._scaler.scale(losses))
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return a context manager that converts operands; none in float32 and TensorFloat-32.
+
+        It is for the loss alone: gradients have the dtypes of the parameters.
+        """
+        if self._dtype is None:
+            return nullcontext()
+        # Before torch 2.10 the cache can hand out weights that were cast without gradient.
+        return torch.autocast(self._device_type, self._dtype, cache_enabled=not _CACHE_FORGETS)
+
+    def products(self) -> AbstractContextManager[object]:
+        """Return a context manager that rounds operands to TensorFloat-32, or does not."""
+        return nullcontext() if self.casts else _products(tf32=self.name == "tf32")
+
+    def scale(self, share: float, device: torch.device) -> Tensor | None:
+        """Return the factor `[]` of the losses of a share of a batch; None where it is 1."""
+        if share == 1.0 and not self._scaler.is_enabled():
+            return None
+        factor: Tensor = self._scaler.scale(torch.full((), share, device=device))
+        return factor
 
     def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divide the gradients of optimizers by the scale of their losses."""

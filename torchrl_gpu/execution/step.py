@@ -2,14 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import add
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
-from torchrl_gpu.execution.learner import Learner, Losses, LossFunction, Update
+from torchrl_gpu.execution.learner import (
+    Differentiation,
+    Learner,
+    Losses,
+    LossFunction,
+    Update,
+)
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.processes import Processes
 
@@ -25,10 +32,22 @@ def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
         return learner.prepare_batch(batch)
 
 
+def differentiation(loss: LossFunction, precision: Precision) -> Differentiation:
+    """Return the function that computes losses and gradients of a learner, to be compiled."""
+
+    def differentiate(batch: TensorDictBase, factor: Tensor | None) -> Losses:
+        with precision.autocast():
+            losses = loss(batch)
+        reduce(add, losses.terms.values()).backward(factor)
+        return losses.detached()
+
+    return differentiate
+
+
 def gradient_step(
     learner: Learner,
     batch: TensorDictBase,
-    loss: LossFunction,
+    differentiate: Differentiation,
     precision: Precision,
     fitting: Fitting,
 ) -> Update:
@@ -40,7 +59,7 @@ def gradient_step(
     Args:
         learner: agent whose parameters change.
         batch: return value of `prepare`.
-        loss: loss function of the learner, or its compiled form.
+        differentiate: return value of `differentiation`, or its compiled form.
         precision: precision of losses and gradients.
         fitting: finds the size of the parts, and remembers it for later batches.
 
@@ -49,10 +68,10 @@ def gradient_step(
     """
     optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
-    differentiate = partial(_differentiate, loss, batch, optimizers, precision)
-    losses = fitting(differentiate, len(batch), learner.device, learner.processes)
-    terms = {name: term.detach() for name, term in losses.terms.items()}
-    metrics = _averaged(optimizers, terms | losses.metrics, learner.processes)
+    in_parts = partial(_differentiate, learner, batch, differentiate, precision)
+    with precision.products():
+        losses = fitting(in_parts, len(batch), learner.device, learner.processes)
+    metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
     if (max_norm := learner.max_gradient_norm) is not None:
@@ -65,24 +84,22 @@ def gradient_step(
 
 
 def _differentiate(
-    loss: LossFunction,
+    learner: Learner,
     batch: TensorDictBase,
-    optimizers: Sequence[torch.optim.Optimizer],
+    differentiate: Differentiation,
     precision: Precision,
     size: int,
 ) -> Losses:
     """Compute the scaled gradients of a batch `[B]`, in equal parts of at most `size` rows."""
-    for optimizer in optimizers:
+    for optimizer in learner.optimizers().values():
         optimizer.zero_grad()
     rows = len(batch)
     parts = [batch] if size == rows else batch.split(math.ceil(rows / math.ceil(rows / size)))
     shares = [len(part) / rows for part in parts]
-    losses = []
-    for part, share in zip(parts, shares, strict=True):
-        with precision.active():
-            losses.append(loss(part))
-        terms = losses[-1].terms.values()
-        precision.backward([term if share == 1.0 else share * term for term in terms])
+    losses = [
+        differentiate(part, precision.scale(share, learner.device))
+        for part, share in zip(parts, shares, strict=True)
+    ]
     return losses[0] if len(losses) == 1 else Losses.joined(losses, shares)
 
 

@@ -78,11 +78,11 @@ def test_a_compiled_loss_halves_a_batch_beyond_the_memory() -> None:
         def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
             compiled = super().compiled(function)
 
-            def run(batch: Any) -> Any:
+            def run(batch: Any, factor: Any) -> Any:
                 sizes.append(len(batch))
                 if len(batch) > BATCH // 2:
                     raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-                return compiled(batch)
+                return compiled(batch, factor)
 
             return run
 

@@ -186,7 +186,7 @@ def test_a_normalizer_learns_a_batch_once_where_compiling_fails() -> None:
 def test_an_error_of_a_loss_is_not_one_of_the_compiler() -> None:
     class Broken(Execution):
         def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-            return lambda batch: loss(batch["no such entry"])
+            return lambda batch, factor: loss(batch["no such entry"], factor)
 
     agent, execution = CASE.make(), Broken()
     execution.plan(LONG)
