@@ -1,0 +1,113 @@
+"""Measure the frames/s of trainings beside those of another version of this repository.
+
+Both versions run the same commands in turns, one program after the other, on one thread and with
+the packages of this environment. A training counts from a number of frames on, so that start-up,
+random actions and compiling do not count, and is then stopped.
+
+    git worktree add ../before COMMIT
+    python -m benchmarks.versions before=../before
+"""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.fixture import Count
+from benchmarks.measuring import take_turns
+from benchmarks.report import print_figures, print_machine, print_table
+from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.devices.host import ONE_THREAD
+from torchrl_gpu.errors import ConfigurationError
+
+_HERE: Final = Path(__file__).parents[1]
+TRAININGS: Final = {
+    f"{title}, marinenav": (
+        f"agent={agent}",
+        "env=marinenav",
+        "device=cpu",
+        "trainer.log_interval=1000",
+    )
+    for title, agent in {"AC-IQN": "ac_iqn", "SAC": "sac", "DDPG": "ddpg"}.items()
+}
+
+
+def frames_per_second(
+    version: Path, arguments: tuple[str, ...], first_frame: int, frames: int
+) -> float:
+    """Return the rate of a training in a number of frames from its first row that counts."""
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "output.txt").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trainers.run", *arguments],
+            cwd=folder,
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": str(version)},
+            stdout=output,
+            stderr=output,
+        )
+        try:
+            while (
+                not (rows := _rows(Path(folder), first_frame)) or rows[-1][0] < rows[0][0] + frames
+            ):
+                if process.poll() is not None:
+                    text = Path(folder, "output.txt").read_text().strip()
+                    raise ConfigurationError(f"{version}: the training ended: {text[-400:]}")
+                time.sleep(0.1)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+    (begin, started), (end, stopped) = rows[0], rows[-1]
+    return (end - begin) / (stopped - started)
+
+
+def _rows(folder: Path, first_frame: int) -> list[tuple[int, float]]:
+    """Return frames and seconds of the metrics of the only run in a folder, from a frame on."""
+    file = next(folder.glob("**/metrics.csv"), None)
+    # The last line may not be complete.
+    lines = [] if file is None else file.read_text().rpartition("\n")[0].splitlines()
+    rows = [(int(row["frames"]), float(row["seconds"])) for row in csv.DictReader(lines)]
+    return [row for row in rows if row[0] >= first_frame]
+
+
+def measure(
+    *, before: Path, rounds: Count = 2, first_frame: Count = 16_000, frames: Count = 8_000
+) -> int:
+    """Measure each training in turns, and print the medians of all rounds.
+
+    Args:
+        before: folder of the other version, a checkout of this repository.
+        rounds: number of rounds after a warm-up, at least 1 (2).
+        first_frame: number of frames of each training that do not count, at least 1 (16,000).
+        frames: number of frames that count, at least 1 (8,000).
+    """
+    if not (before / "trainers/run.py").is_file():
+        raise ConfigurationError(f"before={before}: not a checkout of this repository")
+    print_machine()
+    table, figures = [], {}
+    for title, arguments in TRAININGS.items():
+        versions = {"before": before.resolve(), "now": _HERE}
+        samples = take_turns(
+            {
+                name: partial(frames_per_second, version, arguments, first_frame, frames)
+                for name, version in versions.items()
+            },
+            rounds,
+        )
+        rates = {name: samples.rate(name) for name in versions}
+        gain = samples.ratio("now", "before")
+        table.append([title, f"{rates['before']:,.0f}", f"{rates['now']:,.0f}", f"{gain:.2f} x"])
+        figures[title] = {name: round(rate, 1) for name, rate in rates.items()} | {
+            "gain": round(gain, 3)
+        }
+    print_table(["frames/s", "before", "now", "gain"], table)
+    print_figures(figures)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(call_with_arguments(measure))
