@@ -15,13 +15,10 @@ def adam(
     learning_rate: float,
     device: torch.device,
     epsilon: float = 1e-8,
-) -> torch.optim.Adam:
+) -> "Adam":
     """Build an Adam optimizer whose step takes as few kernels as the device allows.
 
-    On a device without `lerp`, which torch's Adam is made of, the optimizer is a `PlainAdam`.
-
-    The learning rate is a tensor on the device, so that a captured step reads its current value. On
-    devices that can capture an optimizer, a step reads nothing back to the host.
+    The learning rate is a tensor on the device, so that a captured step reads its current value.
 
     Args:
         parameters: parameters to train, or parameter groups.
@@ -30,31 +27,37 @@ def adam(
         epsilon: term added to the denominator, above 0.
     """
     rate = torch.tensor(learning_rate, device=device)
-    accelerator = accelerator_of(device)
-    kind = torch.optim.Adam if accelerator.lerp else PlainAdam
-    optimizer = kind(parameters, lr=rate, eps=epsilon, **accelerator.adam_options)
+    optimizer = Adam(parameters, lr=rate, eps=epsilon, **accelerator_of(device).adam_options)
     for group in optimizer.param_groups:
         group["initial_lr"] = learning_rate if group["lr"] is rate else float(group["lr"])
         group["lr"] = torch.tensor(group["initial_lr"], device=device)
     return optimizer
 
 
-class PlainAdam(torch.optim.Adam):
-    """Adam made of additions, products, quotients and square roots, for devices without `lerp`.
+class Adam(torch.optim.Adam):
+    """Adam whose step clips the gradients, and reads nothing back to the host.
 
-    It has the parameter groups and the state of `torch.optim.Adam`, so that either optimizer loads
-    the `state_dict` of the other. Steps agree within rounding. No value is read back to the host.
+    With `fused=True` one kernel does both; otherwise additions, products, quotients and square
+    roots of lists of tensors do, because not every device has `lerp`, of which torch's Adam is
+    made. Either way has the parameter groups and the state of `torch.optim.Adam`, so that each
+    optimizer loads the `state_dict` of the other. Steps agree within rounding.
 
-    Weight decay, AMSGrad and maximization are not supported.
+    The parameters of a group have one dtype. Weight decay, AMSGrad and maximization are not
+    supported.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
     """
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(
+        self, closure: Callable[[], Any] | None = None, *, max_norm: float | None = None
+    ) -> Any:
         """Update all parameters that have a gradient.
 
-        A closure computes the loss, which is returned, and its gradients.
+        Args:
+            closure: computes the loss, which is returned, and its gradients.
+            max_norm: largest norm of all gradients of a group, above 0; they are divided by the
+                excess of theirs. None to take them as they are.
         """
         result = None
         if closure is not None:
@@ -62,9 +65,19 @@ class PlainAdam(torch.optim.Adam):
                 result = closure()
         for group in self.param_groups:
             parameters = [p for p in group["params"] if p.grad is not None]
-            if parameters:
-                states = [self._state_of(parameter) for parameter in parameters]
-                _step(group, parameters, states)
+            if not parameters:
+                continue
+            gradients = [p.grad for p in parameters if p.grad is not None]
+            states = [self._state_of(parameter) for parameter in parameters]
+            divisor = None if max_norm is None else _excess(gradients, max_norm)
+            if group["fused"]:
+                # A scaler of fp16 sets it to 1 if a gradient has overflowed.
+                overflow = getattr(self, "found_inf", None)
+                _fused_step(group, parameters, gradients, states, divisor, overflow)
+            else:
+                if divisor is not None:
+                    torch._foreach_div_(gradients, divisor)
+                _plain_step(group, parameters, gradients, states)
         return result
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
@@ -77,10 +90,56 @@ class PlainAdam(torch.optim.Adam):
         return state
 
 
-def _step(group: dict[str, Any], parameters: list[Tensor], states: list[dict[str, Tensor]]) -> None:
-    """Update the parameters of a group, all of which have a gradient."""
+def _excess(gradients: list[Tensor], max_norm: float) -> Tensor:
+    """Return the norm of all gradients as a multiple of the largest one allowed, at least 1.
+
+    It is float32, as the fused kernel expects.
+    """
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return (norm / max_norm).clamp_(min=1.0).float()
+
+
+def _fused_step(
+    group: dict[str, Any],
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    states: list[dict[str, Tensor]],
+    divisor: Tensor | None,
+    overflow: Tensor | None,
+) -> None:
+    """Update the parameters of a group by their divided gradients, unless one has overflowed."""
     beta1, beta2 = group["betas"]
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    steps = [state["step"] for state in states]
+    torch._foreach_add_(steps, 1.0)
+    torch._fused_adam_(
+        parameters,
+        gradients,
+        [state["exp_avg"] for state in states],
+        [state["exp_avg_sq"] for state in states],
+        [],
+        steps,
+        lr=group["lr"],
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=0.0,
+        eps=group["eps"],
+        amsgrad=False,
+        maximize=False,
+        grad_scale=divisor,
+        found_inf=overflow,
+    )
+    if overflow is not None:
+        torch._foreach_sub_(steps, [overflow] * len(steps))
+
+
+def _plain_step(
+    group: dict[str, Any],
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    states: list[dict[str, Tensor]],
+) -> None:
+    """Update the parameters of a group by their gradients."""
+    beta1, beta2 = group["betas"]
     means = [state["exp_avg"] for state in states]
     squares = [state["exp_avg_sq"] for state in states]
     steps = [state["step"] for state in states]

@@ -5,10 +5,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import Adam
 from torchrl_gpu.execution.options import PrecisionName
 
 # https://github.com/pytorch/pytorch/issues/158232
@@ -81,10 +82,22 @@ class Precision:
         for optimizer in optimizers:
             self._scaler.unscale_(optimizer)
 
-    def step(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        """Step optimizers, each of them unless one of its scaled gradients has overflowed."""
+    def step(self, optimizers: Iterable[torch.optim.Optimizer], max_norm: float | None) -> None:
+        """Step optimizers, each of them unless one of its scaled gradients has overflowed.
+
+        Args:
+            optimizers: optimizers with unscaled gradients.
+            max_norm: largest norm of the gradients of each parameter group; None for no limit.
+        """
         for optimizer in optimizers:
-            self._scaler.step(optimizer)
+            if max_norm is None:
+                self._scaler.step(optimizer)
+            elif isinstance(optimizer, Adam):
+                self._scaler.step(optimizer, max_norm=max_norm)
+            else:
+                for group in optimizer.param_groups:
+                    nn.utils.clip_grad_norm_(group["params"], max_norm)
+                self._scaler.step(optimizer)
         self._scaler.update()
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from operator import add
 
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor, nn
+from torch import Tensor
 
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.learner import (
@@ -74,10 +74,7 @@ def gradient_step(
     metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
-    if (max_norm := learner.max_gradient_norm) is not None:
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            nn.utils.clip_grad_norm_(group["params"], max_norm)
-    precision.step(optimizers)
+    precision.step(optimizers, learner.max_gradient_norm)
     learner.after_update(metrics)
     learner.advance()
     return Update(metrics, losses.priorities)

@@ -3,9 +3,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.stand_in import count_host_reads
-from torchrl_gpu.devices.kinds import DirectML, accelerator_of
-from torchrl_gpu.execution import adam as adam_module
-from torchrl_gpu.execution.adam import PlainAdam, adam
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.execution.adam import adam
 
 pytestmark = pytest.mark.directml
 
@@ -67,10 +66,3 @@ def test_every_parameter_group_has_its_own_learning_rate() -> None:
     one, other = adam(groups, 1e-3, CPU).param_groups
     one["lr"].mul_(2.0)
     assert (one["lr"].item(), other["lr"].item()) == pytest.approx((2e-3, 1e-3))
-
-
-def test_device_without_lerp_has_a_plain_adam(monkeypatch: pytest.MonkeyPatch) -> None:
-    parameters = [nn.Parameter(torch.zeros(2))]
-    assert type(adam(parameters, 1e-3, CPU)) is torch.optim.Adam
-    monkeypatch.setattr(adam_module, "accelerator_of", DirectML)
-    assert type(adam(parameters, 1e-3, CPU)) is PlainAdam

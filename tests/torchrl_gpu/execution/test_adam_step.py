@@ -1,19 +1,28 @@
+"""Adam with one kernel and with lists of tensors, beside torch's."""
+
 import copy
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from torchrl_gpu.execution.adam import PlainAdam
+from torchrl_gpu.execution.adam import Adam
 
 RATE, EPSILON = torch.tensor(1e-2), 1e-7
 pytestmark = pytest.mark.directml
 
 
-def build(kind: type[torch.optim.Adam]) -> tuple[nn.Module, torch.optim.Adam]:
+@pytest.fixture(params=[True, False], ids=["fused", "lists"])
+def fused(request: pytest.FixtureRequest) -> bool:
+    """Whether one kernel does the steps."""
+    is_fused: bool = request.param
+    return is_fused
+
+
+def build(kind: type[torch.optim.Adam], fused: bool) -> tuple[nn.Module, torch.optim.Adam]:
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
-    return network, kind(network.parameters(), lr=RATE.clone(), eps=EPSILON)
+    return network, kind(network.parameters(), lr=RATE.clone(), eps=EPSILON, fused=fused)
 
 
 def learn(network: nn.Module, optimizer: torch.optim.Adam, steps: range) -> None:
@@ -36,8 +45,8 @@ def assert_close(one: nn.Module, other: nn.Module) -> None:
     torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=1e-4, atol=1e-6)
 
 
-def test_many_steps_equal_those_of_torch() -> None:
-    plain, reference = build(PlainAdam), build(torch.optim.Adam)
+def test_many_steps_equal_those_of_torch(fused: bool) -> None:
+    plain, reference = build(Adam, fused), build(torch.optim.Adam, fused)
     before = reference[0].get_parameter("0.weight").clone()
     for network, optimizer in (plain, reference):
         learn(network, optimizer, range(200))
@@ -45,10 +54,10 @@ def test_many_steps_equal_those_of_torch() -> None:
     assert not torch.allclose(before, reference[0].get_parameter("0.weight"), atol=0.1)
 
 
-def test_state_has_the_keys_of_torch() -> None:
+def test_state_has_the_keys_of_torch(fused: bool) -> None:
     states = []
-    for kind in (PlainAdam, torch.optim.Adam):
-        network, optimizer = build(kind)
+    for kind in (Adam, torch.optim.Adam):
+        network, optimizer = build(kind, fused)
         learn(network, optimizer, range(2))
         states.append(optimizer.state_dict())
     plain, reference = states
@@ -61,15 +70,15 @@ def test_state_has_the_keys_of_torch() -> None:
             assert (value.shape, value.dtype) == (expected.shape, expected.dtype)
 
 
-@pytest.mark.parametrize("kinds", [(PlainAdam, torch.optim.Adam), (torch.optim.Adam, PlainAdam)])
+@pytest.mark.parametrize("kinds", [(Adam, torch.optim.Adam), (torch.optim.Adam, Adam)])
 def test_state_of_either_kind_continues_in_the_other(
-    kinds: tuple[type[torch.optim.Adam], ...],
+    kinds: tuple[type[torch.optim.Adam], ...], fused: bool
 ) -> None:
     first, second = kinds
-    whole, optimizer = build(first)
+    whole, optimizer = build(first, fused)
     learn(whole, optimizer, range(10))
 
-    continued, resumed = build(second)
+    continued, resumed = build(second, fused)
     continued.load_state_dict(whole.state_dict())
     # A copy, because loading shares the tensors of a state on the same device.
     resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -78,17 +87,17 @@ def test_state_of_either_kind_continues_in_the_other(
     assert_close(continued, whole)
 
 
-def test_learning_rate_of_0_changes_nothing() -> None:
-    network, optimizer = build(PlainAdam)
+def test_learning_rate_of_0_changes_nothing(fused: bool) -> None:
+    network, optimizer = build(Adam, fused)
     optimizer.param_groups[0]["lr"].zero_()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     learn(network, optimizer, range(3))
     torch.testing.assert_close(dict(network.state_dict()), before, rtol=0.0, atol=0.0)
 
 
-def test_closure_computes_the_gradients() -> None:
+def test_closure_computes_the_gradients(fused: bool) -> None:
     parameter = nn.Parameter(torch.ones(2))
-    optimizer = PlainAdam([parameter], lr=RATE.clone())
+    optimizer = Adam([parameter], lr=RATE.clone(), fused=fused)
 
     def loss() -> Tensor:
         total = parameter.square().sum()
@@ -97,3 +106,37 @@ def test_closure_computes_the_gradients() -> None:
 
     assert optimizer.step(loss) == 2.0
     assert (parameter < 1.0).all()
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 100.0], ids=["clipped", "within"])
+def test_step_divides_gradients_by_the_excess_of_the_norm_of_their_group(
+    max_norm: float, fused: bool
+) -> None:
+    ends = []
+    for kind in (Adam, torch.optim.Adam):
+        network, _ = build(kind, fused)
+        groups = [{"params": list(network.get_submodule(name).parameters())} for name in ("0", "2")]
+        optimizer = kind(groups, lr=RATE.clone(), eps=EPSILON, fused=fused)
+        for seed in range(5):
+            torch.manual_seed(seed)
+            for parameter in network.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            if isinstance(optimizer, Adam):
+                optimizer.step(max_norm=max_norm)
+                continue
+            for group in groups:
+                nn.utils.clip_grad_norm_(group["params"], max_norm)
+            optimizer.step()
+        ends.append(network)
+    assert_close(*ends)
+
+
+def test_a_fused_step_does_nothing_where_a_scaled_gradient_overflows() -> None:
+    network, optimizer = build(Adam, fused=True)
+    learn(network, optimizer, range(2))
+    before = copy.deepcopy([network.state_dict(), optimizer.state_dict()["state"]])
+    network.get_parameter("0.weight").grad = torch.full((8, 3), torch.inf)
+    optimizer.found_inf = torch.ones(())  # type: ignore[attr-defined]
+    optimizer.step(max_norm=1.0)  # type: ignore[call-arg]
+    after = [network.state_dict(), optimizer.state_dict()["state"]]
+    torch.testing.assert_close(after, before, rtol=0.0, atol=0.0)
