@@ -1,23 +1,37 @@
 """Torch's compiler: the tracing of gradients, and its errors."""
 
 import importlib
-from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from collections.abc import Iterable
+
+import torch
+from tensordict import TensorDictBase
+from torch import Tensor
+
+from torchrl_gpu.execution.learner import Differentiation, Losses
+
+# Whether compiled code can hold `backward`, so that losses and gradients are one graph. Autograd
+# then does nothing in an update, which takes up to a fifth less time on a CPU.
+TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
-@cache
-def traced_gradients() -> AbstractContextManager[object]:
-    """Return a context manager within which compiled functions may differentiate.
+def with_traced_gradients(
+    compiled: Differentiation, parameters: Iterable[Tensor]
+) -> Differentiation:
+    """Let a compiled function hold `backward`, unless a parameter has a hook: it would be ignored.
 
-    Losses and gradients are then one graph, which does without autograd and is 7 to 17 % faster on
-    a CPU. Before torch 2.13, autograd calls a graph of the gradients.
+    Where torch does not trace it, `backward` calls a second graph, that of the gradients.
     """
+    has_hooks = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters)
+    if not TRACES_GRADIENTS or has_hooks:
+        return compiled
     # An import at the top of the module would take a second of each start.
-    config = importlib.import_module("torch._dynamo.config")
-    if not hasattr(config, "trace_autograd_ops"):
-        return nullcontext()
-    patch: AbstractContextManager[object] = config.patch(trace_autograd_ops=True)
-    return patch
+    traced = importlib.import_module("torch._dynamo.config").patch(trace_autograd_ops=True)
+
+    def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
+        with traced:
+            return compiled(batch, factor)
+
+    return differentiate
 
 
 def is_compiler_error(error: Exception) -> bool:

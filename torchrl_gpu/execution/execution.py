@@ -1,5 +1,6 @@
 """Execution of the computations of a run: acting and the gradient step."""
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
-from torchrl_gpu.execution.compilation import is_compiler_error, traced_gradients
+from torchrl_gpu.execution.compilation import is_compiler_error, with_traced_gradients
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Differentiation, Learner, Update
@@ -37,6 +38,10 @@ Result = TypeVar("Result")
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
 _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+
+# Each agent has its own share of the compiled forms that torch keeps of one function.
+_IS_ISOLATING = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+_COMPILE_OPTIONS: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
 
 # Transitions in all batches of a run. A run of fewer would not earn the seconds of compiling.
 _MIN_COMPILED_TRANSITIONS = 7_500_000
@@ -256,11 +261,13 @@ class Execution:
         if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")
-            self._compiled[key] = self.compiled(differentiation(learner.loss, self.precision))
+            compiled = self.compiled(differentiation(learner.loss, self.precision))
+            groups = (g for o in learner.optimizers().values() for g in o.param_groups)
+            trained = (parameter for group in groups for parameter in group["params"])
+            self._compiled[key] = with_traced_gradients(compiled, trained)
+        differentiate = self._compiled[key]
         try:
-            with traced_gradients():
-                compiled = self._compiled[key]
-                update = gradient_step(learner, batch, compiled, self.precision, self._fitting)
+            update = gradient_step(learner, batch, differentiate, self.precision, self._fitting)
         finally:
             if is_first:
                 self.announce("")
@@ -298,8 +305,12 @@ class Execution:
         self._informed.add(network)
 
     def compiled(self, function: Differentiation) -> Differentiation:
-        """Return the compiled form of a function; override it to compile by another backend."""
-        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode])
+        """Return the compiled form of a function; override it to compile by another backend.
+
+        The function takes a batch `[B]` and the factor `[]` of its losses, adds their gradients to
+        those of the parameters, and returns the detached losses.
+        """
+        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode], **_COMPILE_OPTIONS)
 
     def _capture(
         self, key: Hashable, function: Callable[[TensorDictBase], Result], name: str
@@ -341,6 +352,7 @@ class Execution:
         graphs are dropped, because loaded optimizers keep their state in other tensors.
         """
         self._captured.clear()
+        self._compiled.clear()
         # Checkpoints without these entries were trained as by the defaults here.
         if self._chooses_compilation:
             self._set_compilation(state.get("compile", "off"))

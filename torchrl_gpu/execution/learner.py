@@ -60,9 +60,9 @@ class Update(NamedTuple):
 
 LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 
-# Adds the gradients of the losses of a part of a batch, times a factor `[]` that is not None, to
-# those of the parameters, and returns the detached losses.
-Differentiation: TypeAlias = Callable[[TensorDictBase, Tensor | None], Losses]
+# Adds the gradients of the losses of a part of a batch, multiplied by the factor `[]`, to those of
+# the parameters, and returns the detached losses.
+Differentiation: TypeAlias = Callable[[TensorDictBase, Tensor], Losses]
 
 
 class Learner(Protocol):

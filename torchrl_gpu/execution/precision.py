@@ -27,9 +27,9 @@ class Precision:
     * `fp16`: autocast to float16. Losses are scaled up, so that small gradients do not vanish; a
       step whose gradients overflow is skipped, and the scale is halved.
 
-    Networks compute in it within the context manager `active`. A gradient step computes its loss
-    within `autocast`, and the gradients as well within `products`; `scale`, `unscale` and `step`
-    treat its gradients. A fused Adam reads no value back to the host.
+    Networks compute in it within the context manager `active`. A gradient step runs within
+    `products`, and its loss also within `autocast`; `scale`, `unscale` and `step` treat its
+    gradients. A fused Adam reads no value back to the host.
 
     Raises:
         ConfigurationError: the format is not available on the device.
@@ -70,12 +70,14 @@ class Precision:
         """Return a context manager that rounds operands to TensorFloat-32, or does not."""
         return nullcontext() if self.casts else _products(tf32=self.name == "tf32")
 
-    def scale(self, share: float, device: torch.device) -> Tensor | None:
-        """Return the factor `[]` of the losses of a share of a batch; None where it is 1."""
-        if share == 1.0 and not self._scaler.is_enabled():
-            return None
+    def scale(self, share: float, device: torch.device) -> Tensor:
+        """Return the factor `[]` of the losses of a share of a batch: the share, scaled in fp16.
+
+        It requires a gradient, although none is computed: by such an input, torch's compiler finds
+        out that it cannot trace `backward` of a loss whose first part it did not trace.
+        """
         factor: Tensor = self._scaler.scale(torch.full((), share, device=device))
-        return factor
+        return factor.requires_grad_()
 
     def unscale(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         """Divide the gradients of optimizers by the scale of their losses."""

@@ -10,13 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
-from torchrl_gpu.execution.learner import (
-    Differentiation,
-    Learner,
-    Losses,
-    LossFunction,
-    Update,
-)
+from torchrl_gpu.execution.learner import Differentiation, Learner, Losses, LossFunction, Update
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.processes import Processes
 
@@ -35,10 +29,14 @@ def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
 def differentiation(loss: LossFunction, precision: Precision) -> Differentiation:
     """Return the function that computes losses and gradients of a learner, to be compiled."""
 
-    def differentiate(batch: TensorDictBase, factor: Tensor | None) -> Losses:
+    def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
         with precision.autocast():
             losses = loss(batch)
-        reduce(add, losses.terms.values()).backward(factor)
+        for name, term in losses.terms.items():
+            if not term.requires_grad:
+                raise RuntimeError(f"{name}: the loss does not depend on a trained parameter")
+        total = reduce(add, losses.terms.values())
+        total.backward(factor.expand_as(total))
         return losses.detached()
 
     return differentiate
@@ -68,7 +66,7 @@ def gradient_step(
     """
     optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
-    in_parts = partial(_differentiate, learner, batch, differentiate, precision)
+    in_parts = partial(_in_parts, learner, batch, differentiate, precision)
     with precision.products():
         losses = fitting(in_parts, len(batch), learner.device, learner.processes)
     metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
@@ -80,7 +78,7 @@ def gradient_step(
     return Update(metrics, losses.priorities)
 
 
-def _differentiate(
+def _in_parts(
     learner: Learner,
     batch: TensorDictBase,
     differentiate: Differentiation,

@@ -1,4 +1,4 @@
-"""Compiled losses agree with eager ones, for every agent."""
+"""Compiled gradient steps agree with eager ones, for every agent."""
 
 import importlib
 import logging
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDictBase
 
 from tests.helpers.agents import (
     BATCH,
@@ -19,20 +20,22 @@ from tests.helpers.agents import (
     parameters,
 )
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
+from torchrl_gpu.execution.compilation import TRACES_GRADIENTS
 from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.learner import Losses, LossFunction
 
 UPDATES = 16
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
 
 
 class WholeGraph(Execution):
-    """Captures each loss as one graph and runs it eagerly: all of `compile` but generated code."""
+    """Traces each update as one graph and runs it eagerly: all of `compile` but generated code."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(compile="default", **settings)
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, fullgraph=True, backend="eager")
+        return torch.compile(function, fullgraph=TRACES_GRADIENTS, backend="eager")
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +63,93 @@ def test_a_captured_loss_learns_like_an_eager_one(case: Case) -> None:
     found = learn(case, WholeGraph(), **WITH_ALL_OPTIONS)
     # The random numbers are those of the eager loss, so they differ from update to update.
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def reading_a_value(loss: LossFunction) -> LossFunction:
+    def read(batch: TensorDictBase) -> Losses:
+        losses = loss(batch)
+        size = float(losses.metrics["dqn/error"])
+        return losses._replace(terms={name: size * term for name, term in losses.terms.items()})
+
+    return read
+
+
+def breaking_the_graph(loss: LossFunction) -> LossFunction:
+    def broken(batch: TensorDictBase) -> Losses:
+        torch._dynamo.graph_break()
+        return loss(batch)
+
+    return broken
+
+
+def freezing_the_network(loss: LossFunction) -> LossFunction:
+    network = loss.__self__.network  # type: ignore[attr-defined]
+
+    def frozen(batch: TensorDictBase) -> Losses:
+        network.requires_grad_(False)
+        loss(batch)
+        network.requires_grad_(True)
+        return loss(batch)
+
+    return frozen
+
+
+def doubling_by_hooks(loss: LossFunction) -> LossFunction:
+    for parameter in loss.__self__.network.parameters():  # type: ignore[attr-defined]
+        parameter.register_hook(lambda gradient: 2.0 * gradient)
+    return loss
+
+
+@pytest.mark.parametrize(
+    "change", [reading_a_value, breaking_the_graph, freezing_the_network, doubling_by_hooks]
+)
+@pytest.mark.parametrize("rows", [BATCH, BATCH // 2], ids=["whole", "in parts"])
+def test_losses_that_torch_cannot_trace_as_one_graph_learn_like_eager_ones(
+    change: Callable[[LossFunction], LossFunction], rows: int
+) -> None:
+    class InGraphs(Execution):
+        def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+            return torch.compile(function, backend="aot_eager")
+
+    ends = []
+    for execution in (InGraphs(compile="default"), Execution()):
+        agent = QUICKEST.make()
+        agent.loss = change(agent.loss)  # type: ignore[assignment, method-assign]
+        execution._fitting._size = rows
+        for seed in range(4):
+            execution.update(agent, make_batch(agent, seed))
+        ends.append(parameters(agent))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
+    assert any((ends[0][name] != end).any() for name, end in parameters(QUICKEST.make()).items())
+
+
+def test_a_term_without_gradient_ends_the_update() -> None:
+    agent = QUICKEST.make()
+    with torch.no_grad(), pytest.raises(RuntimeError, match="loss/value: the loss does not depend"):
+        agent.update(make_batch(agent))
+
+
+@pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch counts the forms of all agents")
+def test_each_agent_of_a_process_is_compiled() -> None:
+    graphs: list[None] = []
+
+    def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
+        graphs.append(None)
+        forward: Callable[..., Any] = graph.forward
+        return forward
+
+    execution = Execution(compile="default")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        compile = torch.compile
+        monkeypatch.setattr(
+            torch,
+            "compile",
+            lambda function, mode, **options: compile(function, backend=backend, **options),
+        )
+        for number in range(10):
+            agent = QUICKEST.make()
+            execution.update(agent, make_batch(agent))
+            assert len(graphs) == number + 1
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from tests.helpers.ranks import on_ranks
 from torchrl_gpu.devices.kinds import Cpu
 from torchrl_gpu.execution import execution as execution_module
 from torchrl_gpu.execution import products
+from torchrl_gpu.execution.compilation import TRACES_GRADIENTS
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, Library
 from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
@@ -50,7 +51,7 @@ def learn(case: Case, execution: Execution, updates: int = 20) -> dict[str, Tens
 
 class WholeGraph(Execution):
     def compiled(self, loss: Any) -> Any:
-        return torch.compile(loss, fullgraph=True, backend="aot_eager")
+        return torch.compile(loss, fullgraph=TRACES_GRADIENTS, backend="aot_eager")
 
 
 @pytest.fixture
