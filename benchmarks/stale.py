@@ -51,6 +51,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "policy.txt": ("agents", "torchrl_gpu/acting"),
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
     "ray_collectors.txt": ("envs/fanuc", "trainers/collecting", "torchrl_gpu/acting"),
+    "versions.txt": ("agents", "envs/marinenav", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "replay.txt": ("torchrl_gpu/replay",),
     "trend.json": ("agents", "envs", "trainers", "torchrl_gpu"),
     "resume.txt": ("agents", "envs", "trainers/training", "torchrl_gpu"),
