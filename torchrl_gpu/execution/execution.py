@@ -78,10 +78,10 @@ class Execution:
         device: device of the networks.
         precision: number format of the matrix products and convolutions, see `Precision`; `auto`
             for float32 unless `plan` chooses another.
-        compile: compile losses with `torch.compile`: `off`, `default`, or `max-autotune`, which
-            also tries several kernels for each operation. On a machine without a compiler, a
-            warning is logged and losses run eagerly. `auto` for `off` unless `plan` chooses
-            otherwise.
+        compile: compile losses and gradients by `torch.compile`: `off`, `default`, or
+            `max-autotune`, which also tries several kernels for each operation. On a machine
+            without a compiler, a warning is logged and updates run eagerly. `auto` for `off` unless
+            `plan` chooses otherwise.
         graphs: `on` captures policies and whole updates in graphs after their first calls, and
             replays them: the host then queues one piece of work instead of hundreds. With
             `compile`, the graphs hold the compiled code. `auto` for `off` unless `plan` chooses
@@ -169,10 +169,10 @@ class Execution:
         return ", ".join(part for part, holds in parts.items() if holds)
 
     def _set_compilation(self, mode: Compilation) -> None:
-        """Compile losses in a mode, or leave them eager on a machine without a compiler."""
+        """Compile updates in a mode, or leave them eager on a machine without a compiler."""
         self.compile_mode = mode
         if mode != "off" and not accelerator_of(self._device).compile:
-            text = "compile=%s: no compiler for %s here; losses run eagerly"
+            text = "compile=%s: no compiler for %s here; updates run eagerly"
             _logger.warning(text, mode, self._device)
             self.compile_mode = "off"
 

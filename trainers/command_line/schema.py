@@ -35,9 +35,10 @@ class GeneralSettings(CheckedFields):
         precision: number format of matrix products and convolutions in learning: fp32, tf32, bf16
             or fp16; parameters, losses and distributions are float32 in all of them. auto for
             bf16 in compiled updates on a CPU with instructions for it, and fp32 otherwise.
-        compile: compile the losses of the agent: off, default, or max-autotune, which searches for
-            the fastest kernels; the first update takes from seconds to a minute. auto for default
-            on a CPU in runs whose batches have at least 7.5 million transitions, else off.
+        compile: compile the losses of the agent and their gradients: off, default, or max-autotune,
+            which searches for the fastest kernels; the first update takes from seconds to a minute.
+            auto for default on a CPU in runs whose batches have at least 7.5 million transitions,
+            else off.
         graphs: off, or on to replay policies and updates as captured graphs, for which the host
             queues one piece of work instead of one for each kernel; for cuda, rocm and xpu. auto
             for on where that is known to be faster: on cuda, for the agents and encoders of this

@@ -58,7 +58,7 @@ def learn(case: Case, execution: Execution, **settings: Any) -> tuple[list[Any],
 
 @pytest.mark.slow
 @every_agent
-def test_a_captured_loss_learns_like_an_eager_one(case: Case) -> None:
+def test_a_compiled_update_learns_like_an_eager_one(case: Case) -> None:
     expected = learn(case, Execution(), **WITH_ALL_OPTIONS)
     found = learn(case, WholeGraph(), **WITH_ALL_OPTIONS)
     # The random numbers are those of the eager loss, so they differ from update to update.
@@ -194,13 +194,13 @@ def test_compiling_is_reported_once_with_its_seconds(caplog: pytest.LogCaptureFi
     assert last.endswith(" s")
 
 
-def test_without_a_compiler_losses_run_eagerly_after_one_line(
+def test_without_a_compiler_updates_run_eagerly_after_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Cpu, "compile", False)
     execution = Execution(compile="max-autotune")
     assert [r.message for r in caplog.records] == [
-        "compile=max-autotune: no compiler for cpu here; losses run eagerly"
+        "compile=max-autotune: no compiler for cpu here; updates run eagerly"
     ]
     found, expected = learn(QUICKEST, execution), learn(QUICKEST, Execution())
     torch.testing.assert_close(found, expected, rtol=0.0, atol=0.0)
