@@ -65,8 +65,10 @@ class Accelerator:
     # Whether the host has to wait for all queued work to read a value, or to learn the shape of a
     # result that depends on values.
     reads_stall: ClassVar[bool] = True
-    # Whether the device has a kernel of `lerp`, of which torch makes Adam's moments and this
-    # project makes Polyak averages, and of `searchsorted`, by which a sum tree finds its leaves.
+    # Whether the fused kernel of Adam divides the gradients by a scale.
+    scaling_adam: ClassVar[bool] = False
+    # Whether the device has a kernel of `lerp`, which makes Polyak averages, and of `searchsorted`,
+    # by which a sum tree finds its leaves.
     lerp: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True  # of tensors as another dtype, in the same memory

@@ -46,6 +46,7 @@ class Cpu(Accelerator):
     kind = "cpu"
     device_type = "cpu"
     reads_stall = False
+    scaling_adam = True
     compiles_long_runs = True
     channels_last = True
     communication = "gloo"
@@ -132,6 +133,7 @@ class Cuda(Accelerator):
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, f"{_FROM_PYTORCH}cu130")
     genesis_backend = "cuda"
     pinned_transfers = True
+    scaling_adam = True
     captures_updates = True
     communication = "nccl"  # in a build for ROCm this is RCCL
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import ConfigurationError
 
 
 def adam(
@@ -37,16 +38,28 @@ def adam(
 class Adam(torch.optim.Adam):
     """Adam whose step clips the gradients, and reads nothing back to the host.
 
-    With `fused=True` one kernel does both; otherwise additions, products, quotients and square
-    roots of lists of tensors do, because not every device has `lerp`, of which torch's Adam is
-    made. Either way has the parameter groups and the state of `torch.optim.Adam`, so that each
-    optimizer loads the `state_dict` of the other. Steps agree within rounding.
+    With `fused=True` it is one kernel, which also clips where the device allows it. Otherwise it is
+    additions, products, quotients and square roots of lists of tensors: not every device has
+    `lerp`, of which torch's Adam is made. Both ways keep the groups and the state of
+    `torch.optim.Adam`, so that each optimizer loads the `state_dict` of the other. Steps agree
+    within rounding.
 
-    The parameters of a group have one dtype. Weight decay, AMSGrad and maximization are not
-    supported.
+    The parameters of a group have one dtype and one device.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
+
+    Raises:
+        ConfigurationError: a group has weight decay, AMSGrad or maximization.
     """
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group; see `torch.optim.Optimizer`."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if unknown := [name for name in ("weight_decay", "amsgrad", "maximize") if group[name]]:
+            raise ConfigurationError(
+                f"Adam: {unknown[0]} is not supported; torch.optim.Adam has it"
+            )
 
     @torch.no_grad()
     def step(
@@ -56,8 +69,8 @@ class Adam(torch.optim.Adam):
 
         Args:
             closure: computes the loss, which is returned, and its gradients.
-            max_norm: largest norm of all gradients of a group, above 0; they are divided by the
-                excess of theirs. None to take them as they are.
+            max_norm: largest norm of all gradients of a group, above 0; gradients of a larger norm
+                are divided by norm / max_norm. None to take them as they are.
         """
         result = None
         if closure is not None:
@@ -70,13 +83,17 @@ class Adam(torch.optim.Adam):
             gradients = [p.grad for p in parameters if p.grad is not None]
             states = [self._state_of(parameter) for parameter in parameters]
             divisor = None if max_norm is None else _excess(gradients, max_norm)
-            if group["fused"]:
+            is_fused = bool(group["fused"])
+            if divisor is not None and not (
+                is_fused and accelerator_of(divisor.device).scaling_adam
+            ):
+                torch._foreach_div_(gradients, divisor)
+                divisor = None
+            if is_fused:
                 # A scaler of fp16 sets it to 1 if a gradient has overflowed.
                 overflow = getattr(self, "found_inf", None)
                 _fused_step(group, parameters, gradients, states, divisor, overflow)
             else:
-                if divisor is not None:
-                    torch._foreach_div_(gradients, divisor)
                 _plain_step(group, parameters, gradients, states)
         return result
 
@@ -84,7 +101,7 @@ class Adam(torch.optim.Adam):
         """Return step and moments of a parameter, all 0 before its first step."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
-            state["step"] = torch.zeros((), device=parameter.device)
+            state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         return state
@@ -107,7 +124,10 @@ def _fused_step(
     divisor: Tensor | None,
     overflow: Tensor | None,
 ) -> None:
-    """Update the parameters of a group by their divided gradients, unless one has overflowed."""
+    """Update the parameters of a group by their gradients / divisor, unless `overflow` is 1.
+
+    Both are float32 `[]`; without one of them, the step is that of 1 or 0.
+    """
     beta1, beta2 = group["betas"]
     steps = [state["step"] for state in states]
     torch._foreach_add_(steps, 1.0)

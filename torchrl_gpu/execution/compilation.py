@@ -1,7 +1,7 @@
 """Torch's compiler: the tracing of gradients, and its errors."""
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from tensordict import TensorDictBase
@@ -15,19 +15,20 @@ TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
 def with_traced_gradients(
-    compiled: Differentiation, parameters: Iterable[Tensor]
+    compiled: Differentiation, eager: Differentiation, parameters: Sequence[Tensor]
 ) -> Differentiation:
-    """Let a compiled function hold `backward`, unless a parameter has a hook: it would be ignored.
+    """Let a compiled function hold `backward`, where torch traces it.
 
-    Where torch does not trace it, `backward` calls a second graph, that of the gradients.
+    While a parameter has a hook, the function runs eagerly: compiled code would ignore the hook.
     """
-    has_hooks = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters)
-    if not TRACES_GRADIENTS or has_hooks:
+    if not TRACES_GRADIENTS:
         return compiled
     # An import at the top of the module would take a second of each start.
     traced = importlib.import_module("torch._dynamo.config").patch(trace_autograd_ops=True)
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
+        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
+            return eager(batch, factor)
         with traced:
             return compiled(batch, factor)
 

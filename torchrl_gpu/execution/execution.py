@@ -261,10 +261,10 @@ class Execution:
         if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")
-            compiled = self.compiled(differentiation(learner.loss, self.precision))
+            eager = differentiation(learner.loss, self.precision)
             groups = (g for o in learner.optimizers().values() for g in o.param_groups)
-            trained = (parameter for group in groups for parameter in group["params"])
-            self._compiled[key] = with_traced_gradients(compiled, trained)
+            trained = [parameter for group in groups for parameter in group["params"]]
+            self._compiled[key] = with_traced_gradients(self.compiled(eager), eager, trained)
         differentiate = self._compiled[key]
         try:
             update = gradient_step(learner, batch, differentiate, self.precision, self._fitting)

@@ -73,8 +73,8 @@ class Precision:
     def scale(self, share: float, device: torch.device) -> Tensor:
         """Return the factor `[]` of the losses of a share of a batch: the share, scaled in fp16.
 
-        It requires a gradient, although none is computed: by such an input, torch's compiler finds
-        out that it cannot trace `backward` of a loss whose first part it did not trace.
+        It requires a gradient, although none is computed. Where a loss breaks the compiled graph,
+        the rest of the graph then has a leaf, without which dynamo would leave `backward` out.
         """
         factor: Tensor = self._scaler.scale(torch.full((), share, device=device))
         return factor.requires_grad_()

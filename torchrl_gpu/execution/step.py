@@ -32,11 +32,10 @@ def differentiation(loss: LossFunction, precision: Precision) -> Differentiation
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
         with precision.autocast():
             losses = loss(batch)
-        for name, term in losses.terms.items():
-            if not term.requires_grad:
-                raise RuntimeError(f"{name}: the loss does not depend on a trained parameter")
         total = reduce(add, losses.terms.values())
-        total.backward(factor.expand_as(total))
+        if not total.requires_grad:
+            raise RuntimeError(f"{', '.join(losses.terms)}: depend on no trained parameter")
+        total.backward(factor)
         return losses.detached()
 
     return differentiate

@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from torchrl_gpu.devices.kinds import Cpu
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.adam import Adam
+from torchrl_gpu.execution.precision import Precision
 
 RATE, EPSILON = torch.tensor(1e-2), 1e-7
 pytestmark = pytest.mark.directml
@@ -140,3 +143,46 @@ def test_a_fused_step_does_nothing_where_a_scaled_gradient_overflows() -> None:
     optimizer.step(max_norm=1.0)  # type: ignore[call-arg]
     after = [network.state_dict(), optimizer.state_dict()["state"]]
     torch.testing.assert_close(after, before, rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("norm", [float("nan"), float("inf")])
+def test_a_norm_that_is_not_finite_acts_as_in_torch(norm: float, fused: bool) -> None:
+    ends = []
+    for kind in (Adam, torch.optim.Adam):
+        network, optimizer = build(kind, fused)
+        learn(network, optimizer, range(1))
+        network.get_parameter("0.weight").grad = torch.full((8, 3), norm)
+        if isinstance(optimizer, Adam):
+            optimizer.step(max_norm=1.0)
+        else:
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+        ends.append(network.state_dict())
+    torch.testing.assert_close(*ends, equal_nan=True, rtol=1e-4, atol=1e-6)
+
+
+def test_a_device_whose_kernel_ignores_the_scale_clips_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = []
+    for scales in (True, False):
+        monkeypatch.setattr(Cpu, "scaling_adam", scales)
+        network, optimizer = build(Adam, fused=True)
+        for parameter in network.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(max_norm=0.5)  # type: ignore[call-arg]
+        norms = [p.grad.norm() for p in network.parameters() if p.grad is not None]
+        ends.append((network.state_dict(), torch.stack(norms).norm()))
+    torch.testing.assert_close(*ends)
+    assert ends[0][1].item() == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("option", ["weight_decay", "maximize", "amsgrad"])
+def test_options_that_it_lacks_are_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"Adam: {option} is not supported"):
+        Adam([{"params": [nn.Parameter(torch.ones(2))], option: True}])
+
+
+def test_the_gradients_of_other_optimizers_are_clipped_as_well() -> None:
+    parameter = nn.Parameter(torch.zeros(4))
+    parameter.grad = torch.full((4,), 10.0)
+    Precision("fp32", torch.device("cpu")).step([torch.optim.SGD([parameter], 1.0)], max_norm=1.0)
+    torch.testing.assert_close(parameter.detach(), torch.full((4,), -0.5))

@@ -94,14 +94,14 @@ def freezing_the_network(loss: LossFunction) -> LossFunction:
     return frozen
 
 
-def doubling_by_hooks(loss: LossFunction) -> LossFunction:
+def with_hooks(loss: LossFunction) -> LossFunction:
     for parameter in loss.__self__.network.parameters():  # type: ignore[attr-defined]
-        parameter.register_hook(lambda gradient: 2.0 * gradient)
+        parameter.register_hook(lambda gradient: gradient.sign())
     return loss
 
 
 @pytest.mark.parametrize(
-    "change", [reading_a_value, breaking_the_graph, freezing_the_network, doubling_by_hooks]
+    "change", [reading_a_value, breaking_the_graph, freezing_the_network, with_hooks]
 )
 @pytest.mark.parametrize("rows", [BATCH, BATCH // 2], ids=["whole", "in parts"])
 def test_losses_that_torch_cannot_trace_as_one_graph_learn_like_eager_ones(
@@ -123,9 +123,40 @@ def test_losses_that_torch_cannot_trace_as_one_graph_learn_like_eager_ones(
     assert any((ends[0][name] != end).any() for name, end in parameters(QUICKEST.make()).items())
 
 
-def test_a_term_without_gradient_ends_the_update() -> None:
+def test_a_later_hook_is_obeyed() -> None:
+    execution, agent = WholeGraph(), QUICKEST.make()
+    execution.update(agent, make_batch(agent))
+    (group,) = agent.optimizers()["adam"].param_groups
+    for parameter in group["params"]:
+        parameter.register_hook(torch.zeros_like)
+    execution.update(agent, make_batch(agent, 1))
+    for parameter in group["params"]:
+        assert not parameter.grad.any()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+def test_a_frozen_actor_leaves_the_critic_to_learn(is_compiled: bool) -> None:
+    case = next(case for case in CASES if case.agent_class.__name__ == "SAC")
+    agent, before = case.make(), parameters(case.make())
+    agent.actor.requires_grad_(False)
+    (WholeGraph() if is_compiled else Execution()).update(agent, make_batch(agent))
+    changed = {name for name, end in parameters(agent).items() if (end != before[name]).any()}
+    assert any(name.startswith("critics.") for name in changed)
+    assert not any(name.startswith("actor.") for name in changed)
+
+
+def test_losses_without_gradient_or_of_several_rows_end_the_update() -> None:
     agent = QUICKEST.make()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="loss/value: the loss does not depend"):
+    with torch.no_grad(), pytest.raises(RuntimeError, match="loss/value: depend on no trained"):
+        agent.update(make_batch(agent))
+    loss = agent.loss
+
+    def per_row(batch: TensorDictBase) -> Losses:
+        losses = loss(batch)
+        return losses._replace(terms={"loss/value": losses.terms["loss/value"] * torch.ones(7)})
+
+    agent.loss = per_row  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="Mismatch in shape"):
         agent.update(make_batch(agent))
 
 
