@@ -76,6 +76,9 @@ class Accelerator:
     compiles_long_runs: ClassVar[bool] = False
     captures_updates: ClassVar[bool] = False
     channels_last: ClassVar[bool] = False  # whether many convolutions are faster in this layout
+    # Whether compiled convolutions are faster in the layouts of the eager ones than in those that
+    # torch's compiler chooses.
+    keeps_layouts: ClassVar[bool] = False
     communication: ClassVar[str | None] = None  # backend of `torch.distributed`, if it has one
 
     @classmethod

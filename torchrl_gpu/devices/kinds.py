@@ -49,6 +49,7 @@ class Cpu(Accelerator):
     scaling_adam = True
     compiles_long_runs = True
     channels_last = True
+    keeps_layouts = True
     communication = "gloo"
 
     @classmethod

@@ -1,17 +1,36 @@
-"""Torch's compiler: the tracing of gradients, and its errors."""
+"""Torch's compiler: its settings, the tracing of gradients, and its errors."""
 
 import importlib
+import inspect
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.learner import Differentiation, Losses
+from torchrl_gpu.execution.options import Compilation
+
+# Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
+_TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
+
+# Each agent has its own share of the compiled forms that torch keeps of one function.
+_IS_ISOLATING = "isolate_recompiles" in inspect.signature(torch.compile).parameters
+_ISOLATION: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
 
 # Whether compiled code can hold `backward`, so that losses and gradients are one graph. Autograd
 # then does nothing in an update, which takes up to a fifth less time on a CPU.
 TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
+
+
+def compiled(function: Differentiation, mode: Compilation, device: torch.device) -> Differentiation:
+    """Return the form of a function that is compiled for a device at its first call."""
+    options = importlib.import_module("torch._inductor").list_mode_options(_TORCH_MODES[mode])
+    if accelerator_of(device).keeps_layouts:
+        options["layout_optimization"] = False
+    return torch.compile(function, options=options, **_ISOLATION)
 
 
 def with_traced_gradients(

@@ -1,6 +1,5 @@
 """Execution of the computations of a run: acting and the gradient step."""
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Hashable
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
-from torchrl_gpu.execution.compilation import is_compiler_error, with_traced_gradients
+from torchrl_gpu.execution.compilation import compiled, is_compiler_error, with_traced_gradients
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Differentiation, Learner, Update
@@ -35,13 +34,6 @@ from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
-
-# Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
-_TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-
-# Each agent has its own share of the compiled forms that torch keeps of one function.
-_IS_ISOLATING = "isolate_recompiles" in inspect.signature(torch.compile).parameters
-_COMPILE_OPTIONS: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
 
 # Transitions in all batches of a run. A run of fewer would not earn the seconds of compiling.
 _MIN_COMPILED_TRANSITIONS = 7_500_000
@@ -310,7 +302,7 @@ class Execution:
         The function takes a batch `[B]` and the factor `[]` of its losses, adds their gradients to
         those of the parameters, and returns the detached losses.
         """
-        return torch.compile(function, mode=_TORCH_MODES[self.compile_mode], **_COMPILE_OPTIONS)
+        return compiled(function, self.compile_mode, self._device)
 
     def _capture(
         self, key: Hashable, function: Callable[[TensorDictBase], Result], name: str

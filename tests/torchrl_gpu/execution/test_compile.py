@@ -175,7 +175,7 @@ def test_each_agent_of_a_process_is_compiled() -> None:
         monkeypatch.setattr(
             torch,
             "compile",
-            lambda function, mode, **options: compile(function, backend=backend, **options),
+            lambda function, options, **others: compile(function, backend=backend, **others),
         )
         for number in range(10):
             agent = QUICKEST.make()
