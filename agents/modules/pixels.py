@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.pooling import MaxPool2d
 from torchrl_gpu.execution.products import Linear
 
 Convolutions = Literal["strided", "nature", "impala", "drqv2"]
@@ -131,7 +132,7 @@ def _impala(inputs: int, channels: Sequence[int]) -> list[nn.Module]:
     for outputs in channels:
         layers += [
             nn.Conv2d(inputs, outputs, 3, padding=1),
-            nn.MaxPool2d(3, stride=2, padding=1),
+            MaxPool2d(3, stride=2, padding=1),
             ResidualBlock(outputs),
             ResidualBlock(outputs),
         ]

@@ -1,0 +1,63 @@
+"""Maximum pooling that compiled updates call as it is.
+
+Code of torch's own compiler takes four times as long for it on a CPU, so that a compiled update of
+residual networks would take one and a half times as long as an eager one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+
+class MaxPool2d(nn.MaxPool2d):
+    """`nn.MaxPool2d` of images with equal kernel, stride and padding in both directions."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Pool `[*B, C, H, W]`."""
+        if not (torch.compiler.is_compiling() and images.is_cpu):
+            return super().forward(images)
+        pooled: Tensor = _MaxPool.apply(images, self.kernel_size, self.stride, self.padding)
+        return pooled
+
+
+class _MaxPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, *sizes: int) -> Tensor:
+        pooled, places = torch.ops.torchrl_gpu.max_pool(images, *sizes)
+        ctx.save_for_backward(images, places)
+        ctx.sizes = sizes
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        images, places = ctx.saved_tensors
+        pool_back = torch.ops.torchrl_gpu.max_pool_backward
+        return pool_back(gradient, images, places, *ctx.sizes), None, None, None
+
+
+def _pool(images: Tensor, kernel: int, stride: int, padding: int) -> tuple[Tensor, Tensor]:
+    pool = torch.ops.aten.max_pool2d_with_indices
+    pooled, places = pool(images, [kernel, kernel], [stride, stride], [padding, padding])
+    return pooled, places
+
+
+def _pool_backward(
+    gradient: Tensor, images: Tensor, places: Tensor, kernel: int, stride: int, padding: int
+) -> Tensor:
+    pool_backward = torch.ops.aten.max_pool2d_with_indices_backward
+    sizes = [kernel, kernel], [stride, stride], [padding, padding]
+    result: Tensor = pool_backward(gradient, images, *sizes, [1, 1], False, places)
+    return result
+
+
+_SIZES = "int kernel, int stride, int padding"
+_OPERATORS: Final = torch.library.Library("torchrl_gpu", "FRAGMENT")
+_OPERATORS.define(f"max_pool(Tensor images, {_SIZES}) -> (Tensor, Tensor)")
+_OPERATORS.impl("max_pool", _pool, "CompositeExplicitAutograd")
+_OPERATORS.define(
+    f"max_pool_backward(Tensor gradient, Tensor images, Tensor places, {_SIZES}) -> Tensor"
+)
+_OPERATORS.impl("max_pool_backward", _pool_backward, "CompositeExplicitAutograd")
