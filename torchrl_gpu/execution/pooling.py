@@ -6,10 +6,17 @@ residual networks would take one and a half times as long as an eager one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+
+# An exported file must not contain an operator of this library. Where torch cannot tell an export
+# from a compilation, compiled updates pool by generated code.
+_is_exporting: Callable[[], bool] = getattr(
+    torch.compiler, "is_exporting", torch.compiler.is_compiling
+)
 
 
 class MaxPool2d(nn.MaxPool2d):
@@ -17,7 +24,7 @@ class MaxPool2d(nn.MaxPool2d):
 
     def forward(self, images: Tensor) -> Tensor:
         """Pool `[*B, C, H, W]`."""
-        if not (torch.compiler.is_compiling() and images.is_cpu):
+        if not (torch.compiler.is_compiling() and images.is_cpu) or _is_exporting():
             return super().forward(images)
         pooled: Tensor = _MaxPool.apply(images, self.kernel_size, self.stride, self.padding)
         return pooled

@@ -38,3 +38,27 @@ def test_the_operators_are_as_torch_requires() -> None:
     torch.library.opcheck(operators.max_pool.default, (images, *sizes))
     operands = torch.ones_like(pooled), images, places
     torch.library.opcheck(operators.max_pool_backward.default, (*operands, *sizes))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_program_holds_operators_of_torch_alone(strict: bool) -> None:
+    program = torch.export.export(MaxPool2d(3, 2, 1), (torch.rand(1, 1, 8, 8),), strict=strict)
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    assert calls
+    assert not any("torchrl_gpu" in str(call.target) for call in calls)
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.compiler, "is_exporting"), reason="this torch cannot tell an export"
+)
+def test_a_compiled_layer_calls_the_operator() -> None:
+    targets: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
+        targets.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(MaxPool2d(3, 2, 1), backend=backend)(torch.rand(1, 1, 8, 8))
+    assert any("torchrl_gpu" in target for target in targets)
