@@ -1,7 +1,7 @@
-"""Maximum pooling that compiled updates call as it is.
+"""Maximum pooling that torch's compiler calls as it is.
 
-Code of torch's own compiler takes four times as long for it on a CPU, so that a compiled update of
-residual networks would take one and a half times as long as an eager one.
+Its generated code takes four times as long on a CPU, with which a compiled update of a residual
+network would take one and a half times as long as an eager one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _is_exporting: Callable[[], bool] = getattr(
 
 
 class MaxPool2d(nn.MaxPool2d):
-    """`nn.MaxPool2d` of images with equal kernel, stride and padding in both directions."""
+    """`nn.MaxPool2d` with equal kernel, stride and padding in both directions."""
+
+    def __init__(self, kernel: int, stride: int, padding: int = 0) -> None:
+        super().__init__(kernel, stride, padding)
 
     def forward(self, images: Tensor) -> Tensor:
         """Pool `[*B, C, H, W]`."""
