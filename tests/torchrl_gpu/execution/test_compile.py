@@ -20,9 +20,10 @@ from tests.helpers.agents import (
     parameters,
 )
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
-from torchrl_gpu.execution.compilation import TRACES_GRADIENTS
+from torchrl_gpu.execution.compilation import TRACES_GRADIENTS, compiled
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses, LossFunction
+from torchrl_gpu.execution.options import Compilation
 
 UPDATES = 16
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
@@ -256,3 +257,20 @@ def test_a_loss_that_is_a_new_function_at_each_access_is_compiled_once() -> None
     for seed in range(3):
         execution.update(agent, make_batch(agent, seed))
     assert len(compiled) == 1
+
+
+@pytest.mark.parametrize(("mode", "searches"), [("default", False), ("max-autotune", True)])
+@pytest.mark.parametrize(("name", "keeps"), [("cpu", True), ("cuda", False)])
+def test_the_compiler_keeps_the_layouts_of_convolutions_on_a_cpu_alone(
+    monkeypatch: pytest.MonkeyPatch, mode: Compilation, searches: bool, name: str, keeps: bool
+) -> None:
+    found: dict[str, Any] = {}
+
+    def compile(function: Any, options: dict[str, Any], **others: Any) -> Any:
+        found.update(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile)
+    compiled(lambda batch, factor: Losses({}, {}), mode, torch.device(name))
+    assert found.get("layout_optimization", True) != keeps
+    assert found.get("max_autotune", False) == searches
