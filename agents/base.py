@@ -259,10 +259,11 @@ class Agent(CheckedFields, Resumable, ABC):
         """Whether captured updates equal eager ones, so that a run may choose to capture them.
 
         Those of one process and of the classes here do. A class of another package, such as a
-        user's encoder, may keep state outside tensors or read values back; `graphs=on` captures it
-        all the same.
+        user's encoder or augmentation, may keep state outside tensors or read values back;
+        `graphs=on` captures it all the same.
         """
-        packages = {type(module).__module__.partition(".")[0] for module in self.modules()}
+        parts = [*self.modules(), *([] if self.augmentation is None else [self.augmentation])]
+        packages = {type(part).__module__.partition(".")[0] for part in parts}
         return packages <= _CAPTURED and self.processes.count == 1
 
     def forget_episodes(self) -> None:

@@ -132,22 +132,28 @@ class Execution:
         Args:
             transitions: number of transitions in all batches of the run. From 7.5 million on, its
                 updates are compiled where that is known to be faster.
-            device: device of the agent. Compiled updates are in bf16 where that is known to be
-                faster.
+            device: device of the agent, on which the execution runs from now on. Compiled updates
+                are in bf16 where that is known to be faster.
             can_capture: whether captured updates of the agent equal eager ones; they are captured
                 where that is known to be faster.
+
+        Raises:
+            ConfigurationError: the device does not have the precision.
         """
+        self._device = device
+        self.precision = Precision(self.precision.name, device)
+        self._set_compilation(self.compile_mode)
         accelerator = accelerator_of(device)
         is_long = transitions >= _MIN_COMPILED_TRANSITIONS and accelerator.compiles_long_runs
         if self._chooses_compilation and is_long and accelerator.compile:
             self.compile_mode = "default"
-        if self._chooses_precision and self._suits_bf16(device):
+        if self._chooses_precision and self._suits_bf16():
             self.precision = Precision("bf16", device)
         if self._chooses_capture:
             self.captures = can_capture and accelerator.captures_updates
 
-    def _suits_bf16(self, device: torch.device) -> bool:
-        return self.compile_mode != "off" and accelerator_of(device).bfloat16_products
+    def _suits_bf16(self) -> bool:
+        return self.compile_mode != "off" and accelerator_of(self._device).bfloat16_products
 
     @property
     def description(self) -> str:
@@ -227,7 +233,7 @@ class Execution:
     def _step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step, eager or compiled."""
         if self.products is None:
-            self._choose_products(learner, rows=len(batch))
+            self._choose_products(learner, transitions=len(batch))
         self._inform(learner)
         prepared = prepare(learner, batch)
         if self.compile_mode != "off":
@@ -267,13 +273,13 @@ class Execution:
             _logger.info("compiled %s: %.0f s", work, time.perf_counter() - started)
         return update
 
-    def _choose_products(self, learner: Learner, rows: int) -> None:
+    def _choose_products(self, learner: Learner, transitions: int) -> None:
         """Choose the library of the products of an agent, for all later updates."""
         if not accelerator_of(learner.device).onednn:
             self.products = "torch"
             return
         layers = [module for module in learner.modules() if isinstance(module, ProductLayer)]
-        choice, gain = faster_library(layers, rows)
+        choice, gain = faster_library(layers, transitions)
         # All processes take that of rank 0, whose checkpoint a resumed run loads.
         by_onednn = learner.processes.broadcast(torch.tensor(choice == "onednn"))
         self.products = "onednn" if by_onednn else "torch"
@@ -327,10 +333,13 @@ class Execution:
         Raises:
             ConfigurationError: an entry is missing or unknown, or has another value.
         """
+        optional = dict.fromkeys(("format", "compile", "products"))
+        entries = {**optional, "precision": None}
+        check_like({**optional, **state}, entries, "the saved execution")
         if scale := state["precision"]:
             check_like(scale, torch.amp.GradScaler("cpu").state_dict(), "the scale of fp16")
-            if min(scale.values()) < 0:
-                raise ConfigurationError("the scale of fp16 is below 0")
+            if min(scale.values()) < 0 or not scale["scale"]:
+                raise ConfigurationError("the scale of fp16 is not above 0")
         for name, kind in (("format", PrecisionName), ("compile", Compilation)):
             if name in state and state[name] not in get_args(kind):
                 raise ConfigurationError(f"the saved execution has an unknown {name}")
@@ -340,8 +349,12 @@ class Execution:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that `state_dict` returned, even of an execution in another precision.
 
-        Choices left to the execution are those of the saved run, where the device has them. All
-        graphs are dropped, because loaded optimizers keep their state in other tensors.
+        Choices left to the execution are those of the saved run; where the device has no compiler,
+        or gains nothing by bf16, the updates run without it. All graphs are dropped, because loaded
+        optimizers keep their state in other tensors.
+
+        Raises:
+            ConfigurationError: the device does not have the precision of the saved run.
         """
         self._captured.clear()
         self._compiled.clear()
@@ -350,8 +363,8 @@ class Execution:
             self._set_compilation(state.get("compile", "off"))
         if self._chooses_precision:
             saved: PrecisionName = state.get("format", "fp32")
-            if saved != "fp32" and not self._suits_bf16(self._device):
-                _logger.warning("the run began in %s, and goes on in fp32", saved)
+            if saved == "bf16" and not self._suits_bf16():
+                _logger.warning("the run began in bf16, and goes on in fp32")
                 saved = "fp32"
             self.precision = Precision(saved, self._device)
         self.precision.load_state_dict(state["precision"])

@@ -86,6 +86,18 @@ def test_updates_are_captured_where_that_is_known_to_be_faster(
     assert captures(Derived, "on")
 
 
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_a_planned_execution_runs_on_the_device_of_its_agent(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures_updates", True)
+    execution, agent = Execution(), CASE.make().to(accelerator)
+    execution.plan(SHORT, accelerator, agent.can_capture)
+    for _ in range(5):
+        execution.update(agent, make_batch(agent))
+    assert execution.description == "fp32, captured"
+
+
 @every_agent
 def test_captured_are_agents_whose_modules_are_all_of_this_library(case: Case) -> None:
     class Foreign(torch.nn.Linear):
@@ -94,6 +106,9 @@ def test_captured_are_agents_whose_modules_are_all_of_this_library(case: Case) -
     agent = case.make()
     assert agent.can_capture
     Foreign.__module__ = "my_encoders.vision"
+    agent.augmentation = Foreign(1, 1)
+    assert not agent.can_capture
+    agent.augmentation = None
     agent.policy.add_module("encoder_of_a_user", Foreign(1, 1))
     assert not agent.can_capture
 
