@@ -93,7 +93,8 @@ class RolloutBuffer:
         if self._steps is None or self.is_full:
             return ReplayPart({})
         steps = tree_map(lambda leaf: Pieces((leaf,)), self.state_dict())
-        return ReplayPart(steps, steps=self.length - self._next)
+        # The last step of a rollout is followed by updates, which may shift its images in place.
+        return ReplayPart(steps, steps=self.length - self._next - 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the stored steps by key; an empty dict before the first step."""
