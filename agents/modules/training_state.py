@@ -193,6 +193,9 @@ def _place_optimizer(optimizer: Optimizer, moved: Mapping[nn.Parameter, nn.Param
         device = group["params"][0].device
         options = accelerator_of(device).adam_options
         group.update({name: value for name, value in options.items() if name in group})
+        if "fused" in group:
+            # A scaler of fp16 leaves it to a fused step to skip gradients that have overflowed.
+            optimizer._step_supports_amp_scaling = bool(group["fused"])  # type: ignore[attr-defined]
         if isinstance(group["lr"], Tensor):
             group["lr"] = group["lr"].to(device)
     _load_moments(optimizer, state)

@@ -63,11 +63,12 @@ def gradient_step(
     Raises:
         ConfigurationError: the memory is insufficient for a single transition.
     """
-    optimizers = list(learner.optimizers().values())
     learner.follow_rate_schedule()
     in_parts = partial(_in_parts, learner, batch, differentiate, precision)
     with precision.products():
         losses = fitting(in_parts, len(batch), learner.device, learner.processes)
+    # In some phases of an agent, the losses may depend on no parameter of an optimizer.
+    optimizers = [each for each in learner.optimizers().values() if _has_gradient(each)]
     metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)
@@ -75,6 +76,10 @@ def gradient_step(
     learner.after_update(metrics)
     learner.advance()
     return Update(metrics, losses.priorities)
+
+
+def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    return any(p.grad is not None for group in optimizer.param_groups for p in group["params"])
 
 
 def _in_parts(

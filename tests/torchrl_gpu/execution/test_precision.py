@@ -7,12 +7,14 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 
+from agents import SAC
 from agents.base import Agent
 from agents.modules.networks import mlp
 from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch
 from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.kinds import Cuda
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.execution.options import PrecisionName
@@ -96,6 +98,57 @@ def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
     execution.update(agent, make_batch(agent))
     assert all(torch.equal(p, b) for p, b in zip(agent.policy.parameters(), before, strict=True))
     assert execution.state_dict()["precision"]["scale"] == 2.0**126
+
+
+class TwoOptimizers(SAC):
+    """SAC whose actor has an optimizer of torch."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.optimizer = adam(self.critics.parameters(), 1e-3, self.device)
+        actor = [*self.actor.parameters(), self.log_temperature]
+        self.actor_optimizer = torch.optim.AdamW(actor, lr=1e-3)
+
+    def optimizers(self) -> dict[str, torch.optim.Optimizer]:
+        return {"critics": self.optimizer, "actor": self.actor_optimizer}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_an_optimizer_waits_while_the_losses_depend_on_none_of_its_parameters(
+    precision: PrecisionName,
+) -> None:
+    agent: Any = Case(TwoOptimizers, "continuous").make(actor_period=2)
+    execution = Execution(precision=precision)
+    for update in range(1, 5):
+        before = [parameter.detach().clone() for parameter in agent.actor.parameters()]
+        execution.update(agent, make_batch(agent, seed=update))
+        is_equal = map(torch.equal, before, agent.actor.parameters())
+        assert all(is_equal) == (update % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"speed": 1}, "has an unknown entry speed"),
+        ({"format": "fp8"}, "has an unknown format"),
+        ({"products": "mkl"}, "has unknown products"),
+    ],
+)
+def test_the_state_of_another_execution_is_refused(change: dict[str, Any], said: str) -> None:
+    execution = Execution(precision="fp16")
+    state = execution.state_dict()
+    execution.check_state(state)
+    with pytest.raises(ConfigurationError, match=said):
+        execution.check_state({**state, **change})
+
+
+def test_a_saved_scale_of_0_or_none_is_refused() -> None:
+    execution = Execution(precision="fp16")
+    state = execution.state_dict()
+    with pytest.raises(ConfigurationError, match="the scale of fp16 is not above 0"):
+        execution.check_state({**state, "precision": state["precision"] | {"scale": 0.0}})
+    with pytest.raises(ConfigurationError, match="lacks precision"):
+        execution.check_state({"format": "fp16"})
 
 
 def test_the_state_of_one_precision_loads_into_another() -> None:
