@@ -222,7 +222,7 @@ def test_specs_without_a_batch_size_are_refused(case: Case) -> None:
 def test_state_of_an_accelerator_resumes_on_the_host(case: Case, accelerator: torch.device) -> None:
     agent = trained(case)
     state = copy.deepcopy(agent.training_state())
-    options = ("fused", "foreach", "capturable")
+    options = ("fused", "capturable")
     moved = copy.deepcopy(agent).to(accelerator)
     moved.update(make_batch(moved, seed=8))
     other = case.make(seed=1)

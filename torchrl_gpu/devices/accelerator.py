@@ -9,10 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import torch
 from torch.optim.optimizer import _get_capturable_supported_devices
-from torch.utils._foreach_utils import (
-    _get_foreach_kernels_supported_devices,
-    _get_fused_kernels_supported_devices,
-)
+from torch.utils._foreach_utils import _get_fused_kernels_supported_devices
 
 
 class Presence(NamedTuple):
@@ -26,15 +23,15 @@ class AdamOptions(TypedDict):
     """Flags of `torch.optim.Adam`; None leaves the choice to torch."""
 
     fused: bool | None
-    foreach: bool | None
     capturable: bool
 
 
-# Parts of the messages of allocators, in lower case: CUDA, ROCm, XPU and MPS; the CPU; DirectML;
-# cuBLAS and cuDNN; Level Zero, which is below XPU.
+# Parts of the messages of allocators, in lower case: CUDA, ROCm, XPU and MPS; the CPU, on Linux and
+# on Windows; DirectML; cuBLAS and cuDNN; Level Zero, which is below XPU.
 _OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
+    "not enough memory",
     "could not allocate tensor",
     "alloc_failed",
     "out_of_device_memory",
@@ -173,11 +170,6 @@ class Accelerator:
         )
 
     @property
-    def foreach_adam(self) -> bool:
-        """Whether torch has foreach kernels (operations over lists of tensors) for the device."""
-        return self.device.type in _get_foreach_kernels_supported_devices()
-
-    @property
     def capturable_adam(self) -> bool:
         """Whether an optimizer can keep all of its state on the device, without host reads."""
         return self.device.type in _get_capturable_supported_devices()
@@ -185,12 +177,7 @@ class Accelerator:
     @property
     def adam_options(self) -> AdamOptions:
         """Flags of the fastest Adam whose learning rate is a tensor on the device."""
-        capturable = self.capturable_adam
-        if self.fused_adam:
-            return {"fused": True, "foreach": None, "capturable": capturable}
-        # Torch rejects foreach with a tensor learning rate unless the optimizer is capturable.
-        foreach = True if self.foreach_adam and capturable else None
-        return {"fused": None, "foreach": foreach, "capturable": capturable}
+        return {"fused": self.fused_adam or None, "capturable": self.capturable_adam}
 
     @property
     def float64(self) -> bool:

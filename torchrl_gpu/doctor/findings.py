@@ -29,7 +29,7 @@ _OPTIONAL: Final = {
 # Attributes of an `Accelerator`.
 _CAPABILITIES: Final = (
     *("name", "driver", "total_memory", "free_memory", "float64", "autocast_dtypes", "tf32"),
-    *("fused_adam", "foreach_adam", "capturable_adam", "graphs", "onednn", "compile"),
+    *("fused_adam", "capturable_adam", "graphs", "onednn", "compile"),
     *("pinned_transfers", "has_generator", "genesis_backend"),
 )
 

@@ -14,9 +14,9 @@ from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 
 CPU = torch.device("cpu")
 
-FUSED: AdamOptions = {"fused": True, "foreach": None, "capturable": False}
-FUSED_AND_CAPTURABLE: AdamOptions = {"fused": True, "foreach": None, "capturable": True}
-FOREACH_AND_CAPTURABLE: AdamOptions = {"fused": None, "foreach": True, "capturable": True}
+FUSED: AdamOptions = {"fused": True, "capturable": False}
+FUSED_AND_CAPTURABLE: AdamOptions = {"fused": True, "capturable": True}
+CAPTURABLE: AdamOptions = {"fused": None, "capturable": True}
 
 # By device name: kind, pinned transfers, flags of Adam, graphs, own random number generator.
 # None of these devices has to exist on the machine.
@@ -65,7 +65,7 @@ def test_directml_has_no_fused_adam_and_no_float64(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch._C, "_get_privateuse1_backend_name", lambda: "privateuseone")
     accelerator = accelerator_of(SimpleNamespace(type="privateuseone"))  # type: ignore[arg-type]
     assert accelerator.kind == "directml"
-    assert accelerator.adam_options == FOREACH_AND_CAPTURABLE
+    assert accelerator.adam_options == CAPTURABLE
     assert not accelerator.pinned_transfers
     assert not accelerator.float64
     assert not accelerator.lerp
@@ -82,23 +82,13 @@ def test_capabilities_of_an_unknown_backend(accelerator: torch.device) -> None:
     assert record.driver is None
     assert record.total_memory is None
     assert record.free_memory is None
-    assert record.adam_options == FOREACH_AND_CAPTURABLE  # it has no fused kernel
+    assert record.adam_options == CAPTURABLE  # it has no fused kernel
     assert not record.pinned_transfers
     assert record.float64
     assert record.autocast_dtypes == ()  # it has no kernels under autocast
     assert not record.compile
     assert not record.graphs
     assert record.has_generator
-
-
-@pytest.mark.directml
-def test_torch_chooses_where_foreach_is_not_capturable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch 2.4 rejects foreach with a learning rate on the device for XPU."""
-    for name in ("_get_fused_kernels_supported_devices", "_get_capturable_supported_devices"):
-        monkeypatch.setattr(f"torchrl_gpu.devices.accelerator.{name}", lambda: ["cuda"])
-    accelerator = accelerator_of(torch.device("xpu"))
-    assert accelerator.foreach_adam
-    assert accelerator.adam_options == {"fused": None, "foreach": None, "capturable": False}
 
 
 @pytest.mark.directml
@@ -208,6 +198,10 @@ def test_cuda() -> None:
         (RuntimeError("MPS backend out of memory (MPS allocated: 9.06 GB)"), True),
         (RuntimeError("level_zero backend failed with UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY"), True),
         (RuntimeError("Could not allocate tensor with 4096 bytes. There is not enough GPU"), True),
+        (
+            RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 8"),
+            True,
+        ),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
         (MemoryError(), True),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), False),
