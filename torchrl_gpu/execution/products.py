@@ -21,6 +21,9 @@ from torchrl_gpu.execution.options import Library
 # Below this number of multiplications, a call of oneDNN takes longer than one of torch.
 _MIN_MULTIPLICATIONS: Final = 2_500_000
 
+# A layer behind quantile fractions or the objects of a set has about so many rows per transition.
+_MAX_ROWS_PER_TRANSITION: Final = 32
+
 # oneDNN is chosen from this gain on, so that a loaded machine chooses as an idle one does: MKL is
 # as fast on Intel processors, and takes twice as long on AMD's with AVX-512.
 _MIN_GAIN: Final = 1.25
@@ -98,14 +101,14 @@ class Choice(NamedTuple):
     gain: float | None
 
 
-def faster_library(layers: Iterable[ProductLayer], rows: int) -> Choice:
+def faster_library(layers: Iterable[ProductLayer], transitions: int) -> Choice:
     """Measure which library computes float32 products and their gradients faster on a CPU.
 
     All agents are measured by one product, far from the sizes at which both libraries are equally
     fast: the same seed then gives the same result on one machine, although times vary. Takes about
-    0.1 s, and draws from no random stream. `rows` is the number of rows of the inputs of all
-    layers.
+    0.1 s, and draws from no random stream. `transitions` is the number of transitions of a batch.
     """
+    rows = transitions * _MAX_ROWS_PER_TRANSITION
     if all(rows * layer.weights.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
         return Choice("torch", None)
     generator = torch.Generator().manual_seed(0)
