@@ -76,6 +76,7 @@ def load_demonstrations(
             _check_like(observations[name], leaf, f"{at}: observation {name}")
         action = _cast(episode.action, action_spec)
         _check_action(action, action_spec, at)
+        action = action.to(action_spec.dtype)  # discrete ones may be of a smaller dtype
         _check_finite(episode.reward, f"{at}: reward")
         flags = (episode.reward, episode.terminated, episode.truncated)
         lengths = {len(each) for each in (action, *flags)}
@@ -107,7 +108,8 @@ def _cast(values: Tensor, spec: TensorSpec) -> Tensor:
 
 def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
     if action_kind(spec) == "discrete":
-        if action.dim() != 1 or action.dtype.is_floating_point:
+        is_whole = not (action.dtype.is_floating_point or action.dtype == torch.bool)
+        if action.dim() != 1 or not is_whole:
             raise ConfigurationError(
                 f"{at}: its actions have shape {list(action.shape[1:])} and {action.dtype}; this "
                 f"agent's are whole numbers below {spec.space.n}"

@@ -269,7 +269,27 @@ BAD: list[tuple[ActionKind, Callable[[Episode], Episode], str]] = [
     ("continuous", lambda e: replace(e, action=e.action.long()), r"and torch.int64"),
     ("discrete", lambda e: replace(e, action=e.action + CHOICES), "outside 0 to 2"),
     ("discrete", lambda e: replace(e, action=e.action - 5), "outside 0 to 2"),
+    (
+        "discrete",
+        lambda e: replace(e, action=e.action > 0),
+        "and torch.bool; this agent's are",
+    ),
 ]
+
+
+def test_discrete_actions_may_be_of_any_integer_dtype(tmp_path: Path) -> None:
+    def smaller(episode: Episode) -> Episode:
+        return replace(episode, action=episode.action.to(torch.uint8))
+
+    case = Case(DQN, "discrete")
+    states = []
+    for name, change in {"int64": lambda episode: episode, "uint8": smaller}.items():
+        torch.manual_seed(0)
+        agent = case.make(demonstrations=dataset(tmp_path / name, "discrete", change))
+        demonstrations = experience_of(agent, ENVS, 100, 0).demonstrations
+        assert demonstrations is not None
+        states.append(demonstrations.state_dict())
+    assert states[0] == states[1]
 
 
 @pytest.mark.parametrize(("actions", "change", "message"), BAD)
