@@ -101,7 +101,10 @@ class PolicyInterface:
                     f"observation: this policy reads several, by name: {', '.join(self.leaves)}"
                 )
             observation = dict.fromkeys(leaves, observation)
-        given = {name_of_key(key): value for key, value in observation.items()}
+        given = {
+            name_of_key(key) if isinstance(key, str | tuple) else repr(key): value
+            for key, value in observation.items()
+        }
         if given.keys() != self.leaves.keys():
             raise ConfigurationError(
                 f"observation: this policy reads {', '.join(self.leaves)}, "
@@ -113,7 +116,8 @@ class PolicyInterface:
             tensor = _tensor(name, given[name])
             shape = leaf.shape[1:]
             batch = tensor.shape[: tensor.dim() - len(shape)]
-            has_dtype = leaf.dtype.is_floating_point or tensor.dtype == leaf.dtype
+            is_real = leaf.dtype.is_floating_point and not tensor.is_complex()
+            has_dtype = is_real or tensor.dtype == leaf.dtype
             if tensor.shape != (*batch, *shape) or not has_dtype:
                 raise ConfigurationError(
                     f'observation "{name}" has shape {list(tensor.shape)} and dtype '

@@ -2,6 +2,7 @@
 
 import bisect
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -39,7 +40,8 @@ def memory_limit(limit: float | str, device: torch.device) -> int:
     """
     total = accelerator_of(device).total_memory
     limit = limit.strip() if isinstance(limit, str) else limit
-    is_amount = str(limit).lower().endswith("b")
+    # Pydantic reads an amount as far as it can, "8,5GB" as 8 bytes.
+    is_amount = re.fullmatch(r"\d*\.?\d+\s*[a-z]*b", str(limit), re.IGNORECASE) is not None
     try:
         number = TypeAdapter(ByteSize).validate_python(limit) if is_amount else float(limit)
     except ValueError:

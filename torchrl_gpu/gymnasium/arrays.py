@@ -145,7 +145,9 @@ class Arrays:
                 environments, continuous actions are not checked.
         """
         spec, given = self._action_spec, np.asarray(action)
-        if isinstance(spec, Categorical) and not ((given >= 0) & (given < spec.space.n)).all():
+        if isinstance(spec, Categorical) and not (
+            given.dtype.kind in "iu" and ((given >= 0) & (given < spec.space.n)).all()
+        ):
             raise ConfigurationError(f"action={action}: choose from 0 to {spec.space.n - 1}")
         taken = torch.as_tensor(given, dtype=spec.dtype, device=spec.device)
         root = TensorDict({}, self.env.batch_size, device=self.env.device)

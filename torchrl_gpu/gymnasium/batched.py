@@ -70,15 +70,19 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
             options: unused.
 
         Raises:
-            ConfigurationError: the number of seeds differs from that of the environments.
+            ConfigurationError: the number of seeds differs from that of the environments, or one is
+                not a whole number.
         """
         if seed is None:
             return self.arrays.given(self.arrays.reset()), {}
         seeds = range(seed, seed + self.num_envs) if isinstance(seed, int | np.integer) else seed
         if len(seeds) != self.num_envs:
             raise ConfigurationError(f"seed: {len(seeds)} seeds for {self.num_envs} environments")
-        super().reset(seed=seeds[0])
-        return self.arrays.given(self.arrays.reset(seeds)), {}
+        if not all(isinstance(each, int | np.integer) for each in seeds):
+            raise ConfigurationError(f"seed={seed}: use whole numbers, or None for all")
+        numbers = [int(each) for each in seeds]
+        super().reset(seed=numbers[0])
+        return self.arrays.given(self.arrays.reset(numbers)), {}
 
     def step(
         self, actions: Any

@@ -184,8 +184,10 @@ class CollectorActor:
             faulthandler.dump_traceback_later(
                 self._env.stall_seconds, exit=True, file=sys.__stderr__ or sys.stderr
             )
-        yield
-        faulthandler.cancel_dump_traceback_later()
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def close(self) -> None:
         """Close the environments."""

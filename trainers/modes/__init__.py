@@ -1,1 +1,1 @@
-"""Modes of the program: train, evaluate, film, record."""
+"""Modes of the program: train, evaluate, film, record, export and tune."""

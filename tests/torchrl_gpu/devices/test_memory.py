@@ -60,7 +60,9 @@ def test_a_limit_is_a_fraction_or_an_amount(limit: float | str, expected: int) -
     assert memory_limit(limit, CPU) == expected
 
 
-@pytest.mark.parametrize("limit", [0, 0.0, True, "0GiB", -1, 1.5, "8", "8 bananas", "half", "50%"])
+@pytest.mark.parametrize(
+    "limit", [0, 0.0, True, "0GiB", -1, 1.5, "8", "8 bananas", "8,5GB", "half", "50%"]
+)
 def test_a_limit_of_zero_or_no_amount_is_refused_with_examples(limit: float | str) -> None:
     with pytest.raises(
         ConfigurationError, match=rf"^device_memory_limit={limit}: .* 0\.5, .* 8GiB"

@@ -76,9 +76,11 @@ def test_settings_are_those_of_the_environment() -> None:
         gymnasium.make(MARINENAV, render_mode="ansi")
     with pytest.raises(ConfigurationError, match="seed: 3 seeds for 2 environments"):
         gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, 2, 3])
+    with pytest.raises(ConfigurationError, match=r"seed=\[1, None\]: use whole numbers"):
+        gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, None])
 
 
-@pytest.mark.parametrize("wrong", [-1, 25, np.nan])
+@pytest.mark.parametrize("wrong", [-1, 25, 1.7, np.nan])
 def test_a_discrete_action_outside_of_the_space_is_refused(wrong: float) -> None:
     envs = gymnasium.make_vec(MARINENAV, num_envs=3, discrete=True)
     envs.reset(seed=1)
