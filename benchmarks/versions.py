@@ -51,13 +51,13 @@ def frames_per_second(
             stderr=output,
         )
         try:
-            while (
-                not (rows := _rows(Path(folder), first_frame)) or rows[-1][0] < rows[0][0] + frames
-            ):
+            rows: list[tuple[int, float]] = []
+            while not rows or rows[-1][0] < rows[0][0] + frames:
                 if process.poll() is not None:
                     text = Path(folder, "output.txt").read_text().strip()
                     raise ConfigurationError(f"{version}: the training ended: {text[-400:]}")
                 time.sleep(0.1)
+                rows = _rows(Path(folder), first_frame)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait()
