@@ -24,7 +24,7 @@ from envs.gym.processes import WatchedVectorEnv
 from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.environments.recording import Recorder
-from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line
+from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
 from torchrl_gpu.signals import ignore_stop_signals
 
 Vectorization = Literal["sync", "async", "vector_entry_point"]
@@ -36,8 +36,11 @@ _EXTRAS = {"gymnasium.envs.box2d": "box2d", "gymnasium.envs.mujoco": "mujoco", "
 # Modules between a worker process and the code of the user.
 _OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)")
 
+# Errors of Gymnasium, or of wrong arguments.
+_ERRORS_OF_MAKING = (GymnasiumError, ImportError, OSError, TypeError, ValueError)
+
 # Arguments of Gymnasium that `GymnasiumEnv` sets itself.
-_OWN_OPTIONS = ("num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
+_OWN_OPTIONS = ("id", "num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 def registered(name: str) -> str:
@@ -104,8 +107,16 @@ def make_vector(
                 vector = gymnasium.make_vec(
                     name, num_envs=num_envs, vectorization_mode=vectorization, **arguments
                 )
-    except (GymnasiumError, ImportError, OSError, TypeError, ValueError) as error:
+    except _ERRORS_OF_MAKING as error:
         raise ConfigurationError(f"env.name={name}: {_reason(spec, error)}") from error
+    except Exception as error:
+        if not options:  # it is the environment's own
+            raise
+        values = ", ".join(f"{option}={value}" for option, value in options.items())
+        reason = shortened(f"{type(error).__name__}: {one_line(error)}", 200)
+        raise ConfigurationError(
+            f"env.options: {name} cannot be made with {values}: {reason}"
+        ) from error
     try:
         _check(vector, spec.id, autoreset, render=render)
     except ConfigurationError:
@@ -276,7 +287,7 @@ def _reason(spec: EnvSpec, error: Exception) -> str:
         for module, extra in _EXTRAS.items():
             if str(spec.entry_point).startswith(module):
                 return f"{_needs_extra(extra)} ({one_line(error)})"
-    return f"it cannot be made: {one_line(error)}"
+    return f"it cannot be made: {shortened(one_line(error), 300)}"
 
 
 def _needs_extra(extra: str) -> str:
