@@ -167,6 +167,12 @@ class ObservationEncoderFactory(EncoderFactory):
         if len(shape) == 1 and leaf.dtype == torch.float32:
             return VectorEncoder(shape[0], self.vector_features)
         if _is_pixels(leaf):
+            _, height, width = shape
+            if self.random_shift >= (side := min(height, width)):
+                raise ConfigurationError(
+                    f"agent.encoder.random_shift={self.random_shift}: the images have "
+                    f"{height} x {width} pixels; use less than {side}"
+                )
             return PixelEncoder(shape, self.convolutions, self.channels, self.pixel_features)
         if len(shape) == 2 and leaf.dtype == torch.float32 and mask_of(key) in leaves:
             return SetEncoder(*shape, self.set_features)

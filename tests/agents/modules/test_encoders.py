@@ -196,6 +196,7 @@ def test_channels_and_features_of_pixels_are_settings(style: str) -> None:
         ({"set_features": 0}, "set_features=0"),
         ({"vector_features": 0}, "vector_features=0"),
         ({"random_shift": -1}, "random_shift=-1"),
+        ({"random_shift": 16}, "random_shift=16: the images have 16 x 24 pixels; use less than 16"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
