@@ -4,6 +4,7 @@ Both have the same methods: `store` takes every transition, and `batches` yields
 update after it.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,6 +25,8 @@ from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.shares import load_share
 from trainers.training.demonstrations import Demonstrations, demonstrations_of_batch
+
+logger = logging.getLogger(__name__)
 
 # Larger than the ratios of updates to frames that runs are saved with.
 _LARGE_RATIO = 64
@@ -163,6 +166,10 @@ class RolloutExperience:
         self.agent = agent
         self.execution = execution
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
+        rows = agent.rollout_length * agent.action_spec.shape[0]
+        if agent.batch_size > rows:
+            text = "agent.batch_size=%d: a rollout has %d transitions, all of them in one batch"
+            logger.warning(text, agent.batch_size, rows)
 
     def store(self, transition: TensorDictBase) -> None:
         """Add the transitions `[R]` of one step to the rollout."""

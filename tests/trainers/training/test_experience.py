@@ -41,9 +41,16 @@ def after_a_step(experience: Experience, agent: Agent) -> list[TensorDictBase]:
 @pytest.mark.parametrize(
     ("batch_size", "sizes"), [(5, [4] * 3), (7, [6, 6]), (4, [4] * 3), (50, [12])]
 )
-def test_minibatches_of_a_rollout_have_equal_size(batch_size: int, sizes: list[int]) -> None:
+def test_minibatches_of_a_rollout_have_equal_size(
+    batch_size: int, sizes: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
     agent = make(PPO, "discrete", rollout_length=3, batch_size=batch_size, epochs=2)
     experience = experience_of(agent, ENVS, 100, 0)
+    assert caplog.messages == (
+        ["agent.batch_size=50: a rollout has 12 transitions, all of them in one batch"]
+        if batch_size == 50
+        else []
+    )
     assert [len(batch) for _ in range(3) for batch in after_a_step(experience, agent)] == 2 * sizes
 
 
