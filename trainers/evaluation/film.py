@@ -121,7 +121,7 @@ def film(
         )
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
-    options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 8}
+    options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 2}
     try:
         with (
             new as path,
