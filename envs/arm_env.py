@@ -43,6 +43,21 @@ class ArmEnv(Environment):
         flags = dict.fromkeys(("success", *DONE_NAMES), self._no)
         return self._batch({**self._observations(), **flags})
 
+    def _after_step(
+        self, reward: Tensor, success: Tensor, truncated: Tensor, done: Tensor
+    ) -> TensorDict:
+        """Return the result of `_step`, from values `[num_envs, 1]`; success is a termination."""
+        return self._batch(
+            {
+                **self._observations(),
+                "success": success,
+                "reward": reward,
+                "terminated": success.clone(),
+                "truncated": truncated,
+                "done": done,
+            }
+        )
+
     @abstractmethod
     def _observations(self) -> dict[str, Tensor]:
         """Return the current observations except `success`."""

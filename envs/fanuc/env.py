@@ -226,16 +226,7 @@ class FanucEnv(ArmEnv):
             near = self._arms.distance < self.success_radius
             ended = self._no if judgement.interrupted else judgement.done
             self._curriculum.record(near, ended)
-        return self._batch(
-            {
-                **self._observations(),
-                "success": judgement.success,
-                "reward": judgement.reward,
-                "terminated": judgement.success.clone(),
-                "truncated": judgement.truncated,
-                "done": judgement.done,
-            }
-        )
+        return self._after_step(*judgement[:4])
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         self._restart(after.get("done"))

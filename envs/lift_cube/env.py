@@ -169,16 +169,8 @@ class LiftCubeEnv(ArmEnv):
         now.advance(action, progress)
         success = progress.success.unsqueeze(-1)
         truncated = (now.steps >= self.max_episode_steps) > success
-        return self._batch(
-            {
-                **self._observations(),
-                "success": success,
-                "reward": progress.reward.unsqueeze(-1),
-                "terminated": success.clone(),
-                "truncated": truncated,
-                "done": success | truncated,
-            }
-        )
+        reward = progress.reward.unsqueeze(-1)
+        return self._after_step(reward, success, truncated, success | truncated)
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         done = after.get("done")
