@@ -227,10 +227,6 @@ class FanucEnv(ArmEnv):
             self._curriculum.record(near, ended)
         return self._after_step(*judgement[:4])
 
-    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        self._restart(after.get("done"))
-        return self.observe()
-
     def _observations(self) -> dict[str, Tensor]:
         return {"observation": self._arms.observation}
 
@@ -239,10 +235,8 @@ class FanucEnv(ArmEnv):
         self._arms.set_idle(mask)
 
     def _restart(self, mask: Tensor) -> None:
-        # A mask on an accelerator is not read.
-        if self.device.type != "cpu" or mask.any():
-            angles, target = self._starts.draw(mask)
-            self._arms.place(mask, angles, target - self._shoulder)
+        angles, target = self._starts.draw(mask)
+        self._arms.place(mask, angles, target - self._shoulder)
 
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether the tool can reach positions: see `Reach.is_reachable`."""

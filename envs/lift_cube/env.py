@@ -145,7 +145,6 @@ class LiftCubeEnv(ArmEnv):
         self._judge = Judge(task, self.simulation.cube_size / 2)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
         self._episodes = Episodes(self.simulation.observe(), task)
-        self._reads_stall = accelerator_of(self.device).reads_stall
         self._restart(torch.ones(num_envs, 1, dtype=torch.bool, device=self.device))
         now = self._observations()
         pictures: dict[str, TensorSpec] = {}
@@ -171,13 +170,6 @@ class LiftCubeEnv(ArmEnv):
         truncated = (now.steps >= self.max_episode_steps) > success
         reward = progress.reward.unsqueeze(-1)
         return self._after_step(reward, success, truncated, success | truncated)
-
-    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        done = after.get("done")
-        if not self._reads_stall and not done.any():
-            return after.exclude("reward")
-        self._restart(done)
-        return self.observe()
 
     def _restart(self, mask: Tensor) -> None:
         chosen = mask[:, 0]
