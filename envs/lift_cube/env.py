@@ -195,10 +195,7 @@ class LiftCubeEnv(ArmEnv):
         return self._episodes.metrics()
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one environment, and beside it the image of its wrist camera; mode `demo` only.
-
-        Returns:
-            Image `[480, 1120, 3]`, uint8.
+        """Draw one environment, and beside it what its wrist camera sees, `[480, 1120, 3]`, uint8.
 
         Raises:
             ConfigurationError: the mode is not `demo`.
@@ -267,12 +264,9 @@ class LiftCubeEnv(ArmEnv):
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether the gripper reaches positions within 1 mm, pointing down within 1 degree.
 
-        Args:
-            position: positions of the grip point `[*B, 3]`, m.
-
-        Returns:
-            Flags `[*B]`, bool. The search starts in the home posture, stays within the limits of
-            the joints and ignores contacts. It does not disturb the episodes.
+        Positions of the grip point are `[*B, 3]`, m; the result is `[*B]`, bool. The search starts
+        in the home posture, stays within the limits of the joints and ignores contacts. It does not
+        disturb the episodes.
         """
         state = self.simulation.state_dict()
         goal = position.reshape(-1, 3).to(self._low)
