@@ -8,6 +8,7 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec, Unbounded
 
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 
 
@@ -26,6 +27,14 @@ class ArmEnv(Environment):
         self.reward_spec = Unbounded((*self.batch_size, 1), **options)
         self.full_done_spec = self._spec_of_dones()
         self._no = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
+        self._reads_stall = accelerator_of(self.device).reads_stall
+
+    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
+        done = after.get("done")
+        if not self._reads_stall and not done.any():
+            return after.exclude("reward")
+        self._restart(done)
+        return self.observe()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -42,6 +51,21 @@ class ArmEnv(Environment):
         """
         flags = dict.fromkeys(("success", *DONE_NAMES), self._no)
         return self._batch({**self._observations(), **flags})
+
+    def _after_step(
+        self, reward: Tensor, success: Tensor, truncated: Tensor, done: Tensor
+    ) -> TensorDict:
+        """Return the result of `_step`, from values `[num_envs, 1]`; success is a termination."""
+        return self._batch(
+            {
+                **self._observations(),
+                "success": success,
+                "reward": reward,
+                "terminated": success.clone(),
+                "truncated": truncated,
+                "done": done,
+            }
+        )
 
     @abstractmethod
     def _observations(self) -> dict[str, Tensor]:

@@ -64,8 +64,7 @@ class Patience:
 def too_many_losses(lost: str) -> WorkerError:
     """Return the error of a process that was lost after `MAX_LOSSES` others.
 
-    Args:
-        lost: name of the process, and the cause of its loss in words.
+    `lost` is the name of the process, and the cause of its loss in words.
     """
     count = MAX_LOSSES + 1
     return WorkerError(f"{lost}, the last of {count} processes in a row that finished no step")

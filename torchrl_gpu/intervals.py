@@ -23,7 +23,7 @@ _BOUNDS: Final = (2.5, 97.5)  # percentiles of a 95 % interval
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95 % Wilson score interval of a binomial proportion.
+    """Return the bounds of the 95 % Wilson score interval of a binomial proportion.
 
     The interval stays inside [0, 1] and keeps a positive width at 0 and at `trials` successes; the
     normal approximation shrinks to a point there. Source: E. B. Wilson, "Probable inference,
@@ -32,9 +32,6 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     Args:
         successes: number of successes, 0 to `trials`.
         trials: number of trials, at least 0; the interval of 0 trials is (0, 1).
-
-    Returns:
-        Lower and upper bound, each in [0, 1].
     """
     if trials == 0:
         return 0.0, 1.0
@@ -50,13 +47,9 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
 
 
 def interquartile_mean(scores: Scores) -> Scores:
-    """Return the mean of the middle half of the scores: without a quarter of them at each end.
+    """Return the mean `[...]` of the middle half of scores `[..., N]`.
 
-    Args:
-        scores: `[..., N]`; a quarter of N is rounded down, so that up to 3 scores count in full.
-
-    Returns:
-        `[...]`.
+    A quarter of N, rounded down, is left out at each end: up to 3 scores count in full.
     """
     cut = scores.shape[-1] // 4
     middle = np.sort(scores, axis=-1)[..., cut : scores.shape[-1] - cut]

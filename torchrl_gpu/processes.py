@@ -56,11 +56,7 @@ class Processes:
         return value
 
     def apart(self, patience: timedelta = PATIENCE) -> "Processes":
-        """Return the same processes for calls in another thread, or with another patience.
-
-        Args:
-            patience: time that a process waits for the others.
-        """
+        """Return the same processes for calls in another thread, or with another patience."""
         return self
 
 

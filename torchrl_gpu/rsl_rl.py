@@ -52,8 +52,7 @@ class RslRlEnv:
     def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Any]]:
         """Act once in every environment; an episode that ends is followed by the next one.
 
-        Args:
-            actions: `[N, num_actions]`, clipped to the bounds.
+        The actions `[N, num_actions]` are clipped to the bounds.
 
         Returns:
             Observations of the next step; rewards `[N]`; whether episodes ended, `[N]`; and the

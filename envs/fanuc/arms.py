@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -34,7 +34,6 @@ class Arms(ABC):
     goal: Goal
     terms: Mapping[str, Any] = MappingProxyType({})  # of the last rewards, see `Judgement`
     _geometry: ArmGeometry
-    _encode: Callable[[Tensor, Tensor, Tensor, Tensor], None]  # see `ArmEncoder.__call__`
 
     def begin_step(self, action: Tensor) -> None:  # noqa: B027
         """Start a step without waiting; the next `step` with the same tensor returns its result.
@@ -63,45 +62,20 @@ class Arms(ABC):
         self.held = (self.held + 1) * holds
         return unrest
 
+    @abstractmethod
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set the arms of a mask, bool `[B, 1]`, to postures at rest with new targets.
 
         Does not wait for the simulator. Joint angles are `[B, N]`, float32, rad; targets are
         relative to joint 1 in the base frame, `[B, 3]`, metres.
         """
-        start = torch.stack((angles, torch.zeros_like(angles)), 1).to(self.state.dtype)
-        self.state = torch.where(mask.unsqueeze(2), start, self.state)
-        self.steps, self.held = self.steps * ~mask, self.held * ~mask
-        self._retarget(mask, target)
-        self._write(mask.squeeze(1))
 
+    @abstractmethod
     def aim(self, mask: Tensor, target: Tensor) -> None:
         """Give some arms other targets; the arguments are those of `place`."""
-        self._retarget(mask, target)
-        self._show_targets(mask.squeeze(1))
-
-    def _retarget(self, mask: Tensor, target: Tensor) -> None:
-        self.target = torch.where(mask, target, self.target)
-        observation, distance = self._encoded()
-        # The simulator's own precision can round the numbers of the other arms differently.
-        self.observation = torch.where(mask, observation, self.observation)
-        self.distance = torch.where(mask, distance, self.distance)
-
-    def _encoded(self) -> tuple[Tensor, Tensor]:
-        """Return the observations and distances of the current states and targets."""
-        observation, distance = torch.empty_like(self.observation), torch.empty_like(self.distance)
-        self._encode(self.state, self.target, observation, distance)
-        return observation, distance
 
     def set_idle(self, mask: Tensor) -> None:  # noqa: B027
         """Leave some arms out of the next steps, bool `[B]` on the host, where that saves time."""
-
-    @abstractmethod
-    def _write(self, mask: Tensor) -> None:
-        """Let the simulator set some arms, bool `[B]`, to their `state`."""
-
-    def _show_targets(self, mask: Tensor) -> None:  # noqa: B027
-        """Tell a simulator with a window the targets of some arms, bool `[B]`."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of all arms as tensors."""

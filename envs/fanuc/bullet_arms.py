@@ -1,14 +1,14 @@
 """Arms in PyBullet, simulated by worker processes."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from envs.fanuc.arms import SAVED, Arms
+from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.reward import Goal, Judgement, effort_of, judge
@@ -23,6 +23,8 @@ _RESULTS: Final = ("state", "observation", "distance")
 
 # More arms per core raise the throughput further, but delay the steps of each arm.
 ARMS_PER_CORE: Final = 32
+
+Rows: TypeAlias = slice | NDArray[np.int64]
 
 
 class BulletArms(Arms):
@@ -43,7 +45,6 @@ class BulletArms(Arms):
         self.target = torch.from_numpy(self._pool.exchange.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
         self.held = torch.zeros_like(self.steps)
-        self._all = torch.ones(len(self.target), dtype=torch.bool)
         self._copy()
 
     def _copy(self) -> None:
@@ -52,13 +53,10 @@ class BulletArms(Arms):
             shared = getattr(self._pool.exchange, name)
             setattr(self, name, torch.from_numpy(shared.copy()))
 
-    def _restore(self, names: Sequence[str], arms: slice | NDArray[np.bool_]) -> None:
+    def _restore(self, names: Sequence[str], arms: Rows) -> None:
         """Overwrite rows of shared memory by those that this class has."""
         for name in names:
             getattr(self._pool.exchange, name)[arms] = getattr(self, name).numpy()[arms]
-
-    def _encode(self, *tensors: Tensor) -> None:
-        self._encoder(*(tensor.numpy() for tensor in tensors))
 
     def begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step while the program computes: see `Arms.begin_step`."""
@@ -68,7 +66,7 @@ class BulletArms(Arms):
     def _begin_step(self, action: Tensor) -> None:
         """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
-            self._write(self._all)
+            self._write(slice(None))
         self._pool.exchange.action[:] = action.numpy()
         self._pool.begin_step()
         self._begun = action
@@ -101,41 +99,48 @@ class BulletArms(Arms):
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""
         rows = np.flatnonzero(mask.numpy())
-        # Copies, because the arrays of earlier steps are kept.
-        arrays = [getattr(self, name).numpy().copy() for name in SAVED]
-        state, goal, observation, distance, steps, held = arrays
-        state[rows, 0], state[rows, 1], goal[rows] = angles.numpy()[rows], 0, target.numpy()[rows]
+        state, steps, held = self._copies("state", "steps", "held")
+        state[rows, 0], state[rows, 1] = angles.numpy()[rows], 0
         steps[rows], held[rows] = 0, 0
+        self.aim(mask, target)
+
+    def aim(self, mask: Tensor, target: Tensor) -> None:
+        """Give some arms other targets: see `Arms.aim`."""
+        rows = np.flatnonzero(mask.numpy())
+        goal, observation, distance = self._copies("target", "observation", "distance")
+        goal[rows] = target.numpy()[rows]
         # Only some: encoding takes longer than all the rest.
         seen, gap = np.empty_like(observation[rows]), np.empty_like(distance[rows])
-        self._encoder(state[rows], goal[rows], seen, gap)
+        self._encoder(self.state.numpy()[rows], goal[rows], seen, gap)
         observation[rows], distance[rows] = seen, gap
-        for name, array in zip(SAVED, arrays, strict=True):
-            setattr(self, name, torch.from_numpy(array))
-        self._write(mask.squeeze(1))
+        self._write(rows)
 
-    def _write(self, mask: Tensor) -> None:
+    def _copies(self, *names: str) -> list[NDArray[Any]]:
+        """Replace tensors by copies, as those of earlier steps are kept; return their arrays."""
+        arrays = [getattr(self, name).numpy().copy() for name in names]
+        for name, array in zip(names, arrays, strict=True):
+            setattr(self, name, torch.from_numpy(array))
+        return arrays
+
+    def _write(self, arms: Rows) -> None:
         """Write the state of some arms to shared memory; workers load it before the next step.
 
         A step in flight began from another state: the next one will undo it.
         """
         self._begun = None
         # The results as well: a worker whose arms are idle does not encode them.
-        self._restore(("target", *_RESULTS), mask.numpy())
-        self._pool.exchange.rewritten[mask.numpy()] = 1
+        self._restore(("target", *_RESULTS), arms)
+        self._pool.exchange.rewritten[arms] = 1
 
     def set_idle(self, mask: Tensor) -> None:
         """Leave out clients and workers whose arms are all idle: see `Arms.set_idle`."""
         self._pool.set_idle(mask.numpy())
 
-    def _show_targets(self, mask: Tensor) -> None:
-        self._write(mask)
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state: see `Arms.load_state_dict`."""
         super().load_state_dict(state)
-        self.set_idle(~self._all)
-        self._write(self._all)
+        self.set_idle(torch.zeros(len(self.target), dtype=torch.bool))
+        self._write(slice(None))
 
     def close(self) -> None:
         """End the worker processes; may be called again."""

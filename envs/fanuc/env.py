@@ -197,7 +197,6 @@ class FanucEnv(ArmEnv):
         streams = seed_streams(seed, num_envs, self.device)
         self._starts = Starts(self.robot, bank, self._curriculum, target_noise, streams)
         self._geometry = ArmGeometry(self.robot, self.device)
-        self._renderer: ArmRenderer | None = None
         low, high = (
             torch.from_numpy(x).to(self.device).expand(num_envs, -1)
             for x in observation_bounds(self.robot)
@@ -226,20 +225,7 @@ class FanucEnv(ArmEnv):
             near = self._arms.distance < self.success_radius
             ended = self._no if judgement.interrupted else judgement.done
             self._curriculum.record(near, ended)
-        return self._batch(
-            {
-                **self._observations(),
-                "success": judgement.success,
-                "reward": judgement.reward,
-                "terminated": judgement.success.clone(),
-                "truncated": judgement.truncated,
-                "done": judgement.done,
-            }
-        )
-
-    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        self._restart(after.get("done"))
-        return self.observe()
+        return self._after_step(*judgement[:4])
 
     def _observations(self) -> dict[str, Tensor]:
         return {"observation": self._arms.observation}
@@ -249,10 +235,8 @@ class FanucEnv(ArmEnv):
         self._arms.set_idle(mask)
 
     def _restart(self, mask: Tensor) -> None:
-        # A mask on an accelerator is not read.
-        if self.device.type != "cpu" or mask.any():
-            angles, target = self._starts.draw(mask)
-            self._arms.place(mask, angles, target - self._shoulder)
+        angles, target = self._starts.draw(mask)
+        self._arms.place(mask, angles, target - self._shoulder)
 
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether the tool can reach positions: see `Reach.is_reachable`."""
@@ -324,12 +308,12 @@ class FanucEnv(ArmEnv):
         """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
         joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
         posture = (values[index].tolist() for values in (joints, target, tool))
-        frame = self._drawing().follow(index, int(self._arms.steps[index, 0]), *posture)
+        frame = self._renderer.follow(index, int(self._arms.steps[index, 0]), *posture)
         return torch.from_numpy(frame)
 
     def scene(self) -> Scene:
         """Return the scene of one arm and its target."""
-        return self._drawing().scene(self._poses)
+        return self._renderer.scene(self._poses)
 
     def _poses(self, index: int) -> dict[str, Pose]:
         joints = self._geometry.relative_frames(self._arms.state[index, 0])[0].cpu().numpy()
@@ -337,10 +321,9 @@ class FanucEnv(ArmEnv):
         target[:3, 3] = self.target[index].cpu()
         return {TARGET: target, **dict(zip(body_names(self.robot), joints, strict=True))}
 
-    def _drawing(self) -> ArmRenderer:
-        if self._renderer is None:
-            self._renderer = ArmRenderer(self.robot, target_radius=self.success_radius)
-        return self._renderer
+    @cached_property
+    def _renderer(self) -> ArmRenderer:
+        return ArmRenderer(self.robot, target_radius=self.success_radius)
 
     def caption(self, index: int) -> str:
         """Return the distance from tool to target, and whether the target is reached."""
@@ -402,8 +385,7 @@ class FanucEnv(ArmEnv):
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Close the renderer and the simulator; may be called again."""
-        if self._renderer is not None:
-            self._renderer.close()
-            self._renderer = None
+        if (renderer := self.__dict__.pop("_renderer", None)) is not None:
+            renderer.close()
         self._arms.close()
         super().close(raise_if_closed=False)

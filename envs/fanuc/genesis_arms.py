@@ -124,8 +124,26 @@ class GenesisArms(Arms):
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""
-        super().place(mask, angles, target)
+        start = torch.stack((angles, torch.zeros_like(angles)), 1)
+        self.state = torch.where(mask.unsqueeze(2), start, self.state)
         self._inertia = torch.where(mask.unsqueeze(2), 0.0, self._inertia)
+        self.steps, self.held = self.steps * ~mask, self.held * ~mask
+        self.aim(mask, target)
+        self._write(mask.squeeze(1))
+
+    def aim(self, mask: Tensor, target: Tensor) -> None:
+        """Give some arms other targets: see `Arms.aim`."""
+        self.target = torch.where(mask, target, self.target)
+        observation, distance = self._encoded()
+        # After a state of another device, it would round the numbers of the other arms differently.
+        self.observation = torch.where(mask, observation, self.observation)
+        self.distance = torch.where(mask, distance, self.distance)
+
+    def _encoded(self) -> tuple[Tensor, Tensor]:
+        """Return the observations and distances of the current states and targets."""
+        observation, distance = torch.empty_like(self.observation), torch.empty_like(self.distance)
+        self._encode(self.state, self.target, observation, distance)
+        return observation, distance
 
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)

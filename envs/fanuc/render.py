@@ -141,11 +141,7 @@ class ArmRenderer:
         return self.frame(joints, target, self._trail)
 
     def scene(self, poses: Callable[[int], Mapping[str, Pose]]) -> Scene:
-        """Return the scene of an arm.
-
-        Args:
-            poses: see `Scene`; of the bodies `body_names(robot)` and `TARGET`.
-        """
+        """Return the scene of an arm; `poses` are those of `body_names(robot)` and `TARGET`."""
         named = {
             self._floor: ["floor"],
             self._target: [TARGET],

@@ -48,11 +48,7 @@ class Episodes:
         return bool(self._current)
 
     def begin(self) -> Tensors:
-        """Start a new episode in every environment.
-
-        Returns:
-            Observations by key, with `terminated`, `truncated` and `done` false.
-        """
+        """Start new episodes everywhere; return observations and done flags, all false, by key."""
         with quiet_workers(self._vector):
             batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None

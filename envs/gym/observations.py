@@ -31,14 +31,11 @@ class _Reader(NamedTuple):
 
 
 class Observations:
-    """Converts batches of observations to tensors by key.
+    """Converts batches of observations to tensors by key; the space is that of one environment.
 
     A vector or an element of a Discrete space becomes `observation`, an image `pixels`. Entries of
     a Dict space are converted likewise under their own names; names of nested entries are joined by
     dots.
-
-    Args:
-        space: observation space of one environment.
 
     Raises:
         ConfigurationError: the space is not supported, or an entry has a reserved name or one that

@@ -145,7 +145,6 @@ class LiftCubeEnv(ArmEnv):
         self._judge = Judge(task, self.simulation.cube_size / 2)
         self._images = None if wrist is None else WristImages(self.simulation, wrist, frame_stack)
         self._episodes = Episodes(self.simulation.observe(), task)
-        self._reads_stall = accelerator_of(self.device).reads_stall
         self._restart(torch.ones(num_envs, 1, dtype=torch.bool, device=self.device))
         now = self._observations()
         pictures: dict[str, TensorSpec] = {}
@@ -169,23 +168,8 @@ class LiftCubeEnv(ArmEnv):
         now.advance(action, progress)
         success = progress.success.unsqueeze(-1)
         truncated = (now.steps >= self.max_episode_steps) > success
-        return self._batch(
-            {
-                **self._observations(),
-                "success": success,
-                "reward": progress.reward.unsqueeze(-1),
-                "terminated": success.clone(),
-                "truncated": truncated,
-                "done": success | truncated,
-            }
-        )
-
-    def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        done = after.get("done")
-        if not self._reads_stall and not done.any():
-            return after.exclude("reward")
-        self._restart(done)
-        return self.observe()
+        reward = progress.reward.unsqueeze(-1)
+        return self._after_step(reward, success, truncated, success | truncated)
 
     def _restart(self, mask: Tensor) -> None:
         chosen = mask[:, 0]
@@ -211,10 +195,7 @@ class LiftCubeEnv(ArmEnv):
         return self._episodes.metrics()
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one environment, and beside it the image of its wrist camera; mode `demo` only.
-
-        Returns:
-            Image `[480, 1120, 3]`, uint8.
+        """Draw one environment, and beside it what its wrist camera sees, `[480, 1120, 3]`, uint8.
 
         Raises:
             ConfigurationError: the mode is not `demo`.
@@ -283,12 +264,9 @@ class LiftCubeEnv(ArmEnv):
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether the gripper reaches positions within 1 mm, pointing down within 1 degree.
 
-        Args:
-            position: positions of the grip point `[*B, 3]`, m.
-
-        Returns:
-            Flags `[*B]`, bool. The search starts in the home posture, stays within the limits of
-            the joints and ignores contacts. It does not disturb the episodes.
+        Positions of the grip point are `[*B, 3]`, m; the result is `[*B]`, bool. The search starts
+        in the home posture, stays within the limits of the joints and ignores contacts. It does not
+        disturb the episodes.
         """
         state = self.simulation.state_dict()
         goal = position.reshape(-1, 3).to(self._low)

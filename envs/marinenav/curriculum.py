@@ -9,7 +9,7 @@ from torch import Tensor
 from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
 from envs.streams import seed_streams
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.processes import Processes
+from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 # Random layouts that show whether the map has room for a stage, and how many must be complete.
 _TRIALS: Final = 64
@@ -60,8 +60,6 @@ class Difficulty:
         mixture: contents of the seas that train in all stages at once; None without them.
     """
 
-    processes: int = 1
-
     def __init__(
         self,
         stages: Sequence[Stage],
@@ -76,20 +74,18 @@ class Difficulty:
         self._from_frames = torch.tensor(from_frames, device=device)
         self._counts = torch.tensor(counts, device=device)
         self._distances = torch.tensor(distances, dtype=dtype, device=device)
-        seas = None if mixed_seas is None else torch.arange(mixed_seas, device=device)
-        self.mixture = None if seas is None else self._mixed(seas)
-
-    def _mixed(self, seas: Tensor) -> Contents:
-        """Return the contents of the seas of a mixture, by their numbers, int64 `[N]`."""
-        last = len(self._from_frames) - 1
-        return self.of_stages(torch.where(seas % 2 == 0, last, seas // 2 % max(last, 1)))
+        self._mixed_seas = mixed_seas
+        self.join(ONE_PROCESS)
 
     def join(self, processes: Processes) -> None:
         """Count the seas of other processes, which come before or after these by rank."""
         self.processes = processes.count
-        if self.mixture is not None:
-            seas = torch.arange(len(self.mixture.stage), device=self._from_frames.device)
-            self.mixture = self._mixed(seas + processes.rank * len(seas))
+        self.mixture: Contents | None = None
+        if (count := self._mixed_seas) is not None:
+            seas = processes.rank * count + torch.arange(count, device=self._from_frames.device)
+            last = len(self._from_frames) - 1
+            stages = torch.where(seas % 2 == 0, last, seas // 2 % max(last, 1))
+            self.mixture = self.of_stages(stages)
 
     def contents(self, frames: Tensor) -> Contents:
         """Return the contents of episodes that start at a step count of all seas, int64 `[]`."""

@@ -73,10 +73,9 @@ class Simulator:
         return self._complete(self.renew(state, torch.ones_like(state.is_ready)))
 
     def step(self, state: SimulationState, action: Tensor) -> tuple[SimulationState, Transition]:
-        """Apply one action `[2, R, N]` per active robot, see `physics.sail`.
+        """Apply one action `[2, R, N]` per active robot; return the next state and the transition.
 
-        Returns:
-            The next simulation state, and the transition.
+        See `physics.sail`.
         """
         transition = advance(state.now, action, self.noise, self.max_steps)
         frames = state.frames + self._all_seas(state)

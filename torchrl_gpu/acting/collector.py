@@ -133,10 +133,8 @@ class BatchCollector:
     def step(self, policy: Policy) -> TensorDictBase:
         """Act once in every environment, and start new episodes where episodes ended.
 
-        A step that has begun is finished instead. The transition `[*B]` is that of `finish`.
-
-        Args:
-            policy: any function of a TensorDict that writes `action`, such as a TensorDict module.
+        A step that has begun is finished instead. The transition `[*B]` is that of `finish`. The
+        policy is any function of a TensorDict that writes `action`, such as a TensorDict module.
         """
         if self._begun is None:
             self._act(policy)

@@ -42,7 +42,7 @@ class CheckpointFolder:
     deletes an older one before that.
 
     Args:
-        folder: folder of the checkpoints of the run, which the first `save` creates.
+        folder: folder of the checkpoints of the run, which the first checkpoint creates.
         keep: number of newest checkpoints to keep, at least 1; the best one is kept as well.
         processes: processes of the run, for the thread that writes.
     """
@@ -71,16 +71,6 @@ class CheckpointFolder:
                 next_size += size
                 del totals[-1], ends[-1]
         return ends[-1] if ends else ()
-
-    def save(
-        self,
-        frames: int,
-        state: Mapping[Any, Any],
-        replay: ReplayPart | None = None,
-        score: float | None = None,
-    ) -> Path:
-        """Write a checkpoint at once: see `prepare`."""
-        return self.prepare(frames, state, replay, score, copies=False)()
 
     def prepare(
         self,

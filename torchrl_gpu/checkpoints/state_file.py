@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, chunks, copied, pieces_of
@@ -108,7 +109,7 @@ def load_state(path: Path) -> dict[Any, Any]:
             this package, or in a newer format.
     """
     try:
-        state: dict[Any, Any] = _read(open_state(path))
+        state: dict[Any, Any] = tree_map_only(StoredTensor, StoredTensor.read, open_state(path))
         return state
     except RecursionError as error:
         raise ConfigurationError(_why_unreadable(Path(path))) from error
@@ -188,17 +189,6 @@ def _decode(node: Any, tensors: dict[str, StoredTensor]) -> Any:
             raise ValueError("key")
         return {key: _decode(entry, tensors) for key, entry in content}
     raise ValueError(f"unknown kind {kind}")
-
-
-def _read(node: Any) -> Any:
-    """Return a state with its tensors in place of the stored ones."""
-    if isinstance(node, StoredTensor):
-        return node.read()
-    if isinstance(node, dict):
-        return {key: _read(entry) for key, entry in node.items()}
-    if isinstance(node, list | tuple):
-        return type(node)(map(_read, node))
-    return node
 
 
 def _header(tree: Any, tensors: Mapping[str, Tensor | Pieces]) -> bytes:

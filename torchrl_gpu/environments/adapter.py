@@ -73,11 +73,7 @@ def as_environment(env: EnvBase) -> Environment:
 
 
 class AdaptedEnvironment(EnvironmentView):
-    """Wraps a TorchRL environment as an `Environment`; see `as_environment`.
-
-    Args:
-        env: environment to wrap.
-    """
+    """Wraps a TorchRL environment as an `Environment`; see `as_environment`."""
 
     def __init__(self, env: EnvBase) -> None:
         if any(isinstance(transform, VecGymEnvTransform) for transform in transforms_of(env)):

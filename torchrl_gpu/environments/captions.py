@@ -15,12 +15,9 @@ TEXT: Final = (240, 244, 248)
 
 
 def grid(count: int) -> tuple[int, int]:
-    """Return the number of rows and columns of a picture that shows several environments.
+    """Return the number of rows and columns of a picture that shows 1 or more environments.
 
     The environments fill the tiles of the picture row by row. All tiles have the same size.
-
-    Args:
-        count: number of environments, at least 1.
     """
     columns = math.isqrt(count - 1) + 1
     return -(-count // columns), columns

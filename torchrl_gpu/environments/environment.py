@@ -135,38 +135,27 @@ class Environment(EnvBase):
         return None
 
     def caption(self, index: int) -> str:
-        """Return one line of text about the current state of one environment.
+        """Return one line of text about the current state of one environment of the batch.
 
         A film writes it into the picture. In place of an empty line it writes the return of the
         episode so far.
-
-        Args:
-            index: index of the environment in the batch.
         """
         return ""
 
     def reward_terms(self, index: int) -> Mapping[str, float]:
-        """Return the terms of the reward of the last step in one environment, by name.
+        """Return the terms of the reward of the last step in one environment of the batch, by name.
 
         A viewer draws them as curves. Names are the same in every step. The terms add up to the
         reward, with several robots to the mean of theirs. An environment whose reward is one number
         has none.
-
-        Args:
-            index: index of the environment in the batch.
         """
         return {}
 
     def measurements(self, index: int) -> dict[str, float]:
-        """Return physical quantities of the current state of one environment.
+        """Return physical quantities of the current state of one environment of the batch, by name.
 
-        A film reports their means over the last states of its episodes.
-
-        Args:
-            index: index of the environment in the batch.
-
-        Returns:
-            Values by name; a name includes the unit, as in `distance [mm]`.
+        A name includes the unit, as in `distance [mm]`. A film reports their means over the last
+        states of its episodes.
         """
         return {}
 
@@ -195,15 +184,12 @@ class Environment(EnvBase):
         return {}
 
     def join(self, processes: Processes) -> None:
-        """Train together with the environments of other processes; called before the first step.
+        """Train with other processes, each with as many environments; called before the first step.
 
         An environment whose episodes depend on those before, as in a curriculum, then asks
         `processes`, so that this state stays the same in all of them. It may do so in each
         `_step` in the mode `train`, which all processes take alike; not in `begin_step`, resets and
         other modes, which one of them may have alone.
-
-        Args:
-            processes: the processes, each with as many environments.
         """
         self.processes = processes
 
@@ -225,11 +211,9 @@ class Environment(EnvBase):
     def set_idle(self, mask: Tensor) -> None:
         """Declare that the episodes of some environments do not count, until the next full reset.
 
-        Does nothing where it saves no time to leave environments out. Otherwise their observations
-        may stand still, and the other environments give the same transitions as before.
-
-        Args:
-            mask: bool `[num_envs]`, on the host.
+        The mask is bool `[num_envs]`, on the host. Does nothing where it saves no time to leave
+        environments out. Otherwise their observations may stand still, and the other environments
+        give the same transitions as before.
         """
 
     def progress(self) -> Mapping[str, Any]:
@@ -255,19 +239,13 @@ class Environment(EnvBase):
     def set_seeds(self, seeds: Sequence[int]) -> None:
         """Seed each environment of the batch; the next full reset starts their first episodes.
 
-        Unlike `set_seed`, it leaves the random numbers of PyTorch alone. In an environment with one
-        generator for the batch, the episodes of each depend on all seeds.
-
-        Args:
-            seeds: one seed for each environment, at least 0.
+        Seeds are at least 0. Unlike `set_seed`, it leaves the random numbers of PyTorch alone. In
+        an environment with one generator for the batch, the episodes of each depend on all seeds.
         """
         self._set_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
     def set_mode(self, mode: Mode) -> None:
         """Switch between training and evaluation; the next reset starts new episodes.
-
-        Args:
-            mode: `train`, `eval` or `demo`.
 
         Raises:
             ConfigurationError: the environment cannot switch its mode.

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 class OpenEpisodes:
-    """State of the environments beneath the transforms, except for the part that a root holds.
-
-    Args:
-        env: environment of TorchRL, with or without transforms.
+    """State of the environments beneath the transforms, if any, except for the part in a root.
 
     Attributes:
         are_known: whether this state and a root determine the future of the environment. So it is

@@ -15,9 +15,6 @@ class Robots:
     acts for each robot separately and learns from them as from separate environments. An
     environment without a group is used unchanged.
 
-    Args:
-        env: batched TorchRL environment with exactly one action key.
-
     Attributes:
         group: key of the group of robots; None for an environment without a group.
         action_key: key of the actions.

@@ -107,12 +107,9 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
 
 
 def action_bounds(action_spec: TensorSpec) -> tuple[Tensor, Tensor]:
-    """Return the lower and upper bounds `[action_dim]` of a bounded continuous action.
+    """Return the lower and upper bounds `[action_dim]` of a continuous action `[*B, action_dim]`.
 
     The bounds are those of the first environment: every environment of a batch has the same ones.
-
-    Args:
-        action_spec: bounded spec `[*B, action_dim]`.
 
     Raises:
         ConfigurationError: a bound is not finite, or a lower bound is above the upper one.

@@ -20,13 +20,7 @@ def _of_wrapped(name: str) -> Any:
 
 
 class EnvironmentView(Environment):
-    """Base of wrappers, which have the capabilities of the wrapped environment.
-
-    Args:
-        env: environment to wrap.
-        batch_size: batch size of the view.
-        device: device of the view.
-    """
+    """Base of wrappers, which have the capabilities of the wrapped environment."""
 
     def __init__(self, env: EnvBase, batch_size: tuple[int, ...], device: Any) -> None:
         super().__init__(device=device, batch_size=batch_size)

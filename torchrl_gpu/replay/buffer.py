@@ -150,13 +150,10 @@ class ReplayBuffer(CheckedFields):
                 self._is_empty = False
 
     def sample(self, batch_size: int) -> TensorDict:
-        """Draw stored transitions uniformly, with replacement.
+        """Draw one or more stored transitions uniformly, with replacement.
 
         Random numbers come from the device's default generator. The relative error of a
         transition's probability is at most `len(buffer) / 2**31`, 0.05 % at a million.
-
-        Args:
-            batch_size: number of transitions to draw, at least 1.
 
         Returns:
             Transitions [batch_size] on the buffer's device: the observations and `action`, and

@@ -86,7 +86,7 @@ def test_the_scene_of_an_arm_covers_the_same_pixels_as_its_picture(
     for index in range(2):
         env.render(index)
         scene = env.scene()
-        renderer = env._drawing()
+        renderer = env._renderer
         view, projection = (
             np.reshape(matrix, (4, 4), order="F")
             for matrix in (renderer._view, renderer._projection)

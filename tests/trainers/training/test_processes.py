@@ -363,7 +363,7 @@ def test_the_checkpoint_of_a_run_appears_after_all_shares(tmp_path: Path) -> Non
             folder.folder.parent.mkdir()
             folder.folder.touch()
         with pytest.raises((ConfigurationError, ProcessLostError)) as failure:
-            folder.save(100, {"rank": processes.rank})
+            folder.prepare(100, {"rank": processes.rank})()
         return failure.type
 
     assert on_ranks(2, save) == [ProcessLostError, ConfigurationError]

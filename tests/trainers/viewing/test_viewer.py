@@ -348,7 +348,9 @@ def test_the_newest_checkpoint_is_followed_and_others_can_be_chosen(
             viewer.run()
         assert loaded == []
         assert "untrained policy; the run has no checkpoint yet" in page.texts[-1]
-        paths = [folder.save(1000 * n, {"n": n}, score=score) for n, score in ((1, 2.0), (2, 1.0))]
+        paths = [
+            folder.prepare(1000 * n, {"n": n}, score=score)() for n, score in ((1, 2.0), (2, 1.0))
+        ]
         page.rounds = 20
         with pytest.raises(EndedError):
             viewer.run()
@@ -364,12 +366,12 @@ def test_the_newest_checkpoint_is_followed_and_others_can_be_chosen(
 
 def test_a_checkpoint_that_was_deleted_stays_chosen(env: DrawnEnv, tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints", keep=1)
-    folder.save(1000, {})
+    folder.prepare(1000, {})()
     checkpoints = WatchedCheckpoints(tmp_path)
     assert checkpoints.find("1,000 frames") == folder.path(1000)
     with closing(WatchedPage(rounds=0)) as page:
         page.add_controls(checkpoints.names(), "1,000 frames", 1, 1.0)
-        folder.save(2000, {})
+        folder.prepare(2000, {})()
         page.offer(checkpoints.names())
         assert page.choice == "1,000 frames"
         assert checkpoints.find(page.choice) is None
