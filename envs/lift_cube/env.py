@@ -195,7 +195,7 @@ class LiftCubeEnv(ArmEnv):
         return self._episodes.metrics()
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one environment, and beside it what its wrist camera sees, `[480, 1120, 3]`, uint8.
+        """Draw one environment beside the image of its wrist camera, `[480, 1120, 3]`, uint8.
 
         Raises:
             ConfigurationError: the mode is not `demo`.
