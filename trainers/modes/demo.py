@@ -24,7 +24,7 @@ def film_policy(settings: Settings) -> RunOutcome:
     """Film a policy; an environment may also show it live if there is a display."""
     started = time.perf_counter()
     folder = prepared_folder(settings, "videos")
-    with closing(build_env(settings, "demo", num_envs=settings.demo["num_envs"])) as env:
+    with closing(build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = policy_of(settings, env)
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
