@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 class Interruption(KeyboardInterrupt):
-    """A signal has ended the run; the message, if there is one, says how to go on.
-
-    Args:
-        number: the signal.
-        message: lines of text.
-    """
+    """A signal has ended the run; the message, if there is one, says how to go on."""
 
     def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
         super().__init__(number, message)  # both, so that it can be pickled

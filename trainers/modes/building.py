@@ -64,9 +64,7 @@ def build_env(
 def evaluator_of(settings: Settings, **replaced: int) -> Evaluator:
     """Return the evaluator, which builds its environments when it needs them.
 
-    Args:
-        settings: settings of the call.
-        **replaced: settings of the evaluation that others replace.
+    Its settings are those of the call, but for those that are replaced.
     """
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
     build = partial(build_env, settings, "eval")

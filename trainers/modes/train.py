@@ -166,9 +166,7 @@ def _report(
 def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
     """Return the outcome of a run that has ended by itself; None if there is something left.
 
-    Args:
-        newest: newest checkpoint of the run.
-        settings: settings of the command, which are those of the run.
+    `newest` is the newest checkpoint of the run, whose settings are those of the command.
     """
     folder = newest.parent.parent
     try:
