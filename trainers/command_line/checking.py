@@ -72,13 +72,7 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
 
 
 def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None) -> Settings:
-    """Check the settings of a command, or those with which `resume=auto` goes on with a run.
-
-    Args:
-        typed: see `check`.
-        composed: see `check`.
-        resumed: that run.
-    """
+    """Check the settings of a command, or those with which `resume=auto` goes on with a run."""
     check_names(composed.config)
     general = general_settings(composed.config)
     devices, count = _devices(general)

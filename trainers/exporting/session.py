@@ -90,9 +90,7 @@ def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
 class ExportedPolicy(TensorDictModuleBase):
     """An exported policy as a TensorDict module, for `evaluate`, `film` or a collector.
 
-    Args:
-        session: the policy in ONNX Runtime.
-        interface: interface of a policy in the environment.
+    The interface is that of a policy in the environment.
     """
 
     def __init__(self, session: Session, interface: PolicyInterface) -> None:

@@ -139,11 +139,7 @@ def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
 
 
 class TrainedPolicy(nn.Module):
-    """A greedy policy for use outside of a simulator: see `load_policy`.
-
-    Args:
-        agent: agent whose policy acts.
-        interface: what the policy reads and returns.
+    """The greedy policy of an agent for use outside of a simulator: see `load_policy`.
 
     Attributes:
         interface: shapes, dtypes, bounds and units of observations and actions, frame stacks, time
@@ -246,14 +242,7 @@ def build_agent(
     device: torch.device,
     checkpoint: Path | None,
 ) -> Any:
-    """Build an agent, of which a file can hold the networks.
-
-    Args:
-        component: class and settings of the agent.
-        observation_spec: spec of the observations.
-        action_spec: spec of the actions.
-        device: device of the agent.
-        checkpoint: file that the agent will be loaded from; None for a new agent.
+    """Build an agent that will be loaded from a checkpoint; None for a new agent.
 
     Raises:
         ConfigurationError: by its settings, the agent is far larger than the file.
