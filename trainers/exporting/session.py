@@ -65,7 +65,8 @@ def open_session(folder: Path, contract: Contract) -> Session:
     except Exception as error:  # ONNX Runtime raises a separate class for each kind of failure
         cause = shortened(one_line(error), 200)
         raise ConfigurationError(f"policy={folder}: {ONNX} cannot be run: {cause}") from error
-    given = [_signature(each.name, each.shape[1:], each.type) for each in _ports(session)]
+    ports = [*session.runs.get_inputs(), *session.runs.get_outputs()]
+    given = [_signature(each.name, each.shape[1:], each.type) for each in ports]
     entries = [*contract.observations, contract.action]
     wanted = [_signature(e["name"], e["shape"], _TYPES.get(e["dtype"])) for e in entries]
     for one, other in zip(given, wanted, strict=False):
@@ -77,10 +78,6 @@ def open_session(folder: Path, contract: Contract) -> Session:
             f"{len(wanted)}"
         )
     return session
-
-
-def _ports(session: Session) -> list[Any]:
-    return [*session.runs.get_inputs(), *session.runs.get_outputs()]
 
 
 def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
