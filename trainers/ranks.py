@@ -176,7 +176,7 @@ def _follows_a_loss(error: BaseException | None) -> bool:
 def _failure(error: ChildFailedError, settings: Settings, began: float) -> Interruption | Exception:
     """Return the exception that ends a run whose processes have failed.
 
-    An older run than that which `began` at this time may have the same settings.
+    The run began at the time `began`; an older one may have the same settings.
     """
     rank, first = error.get_first_failure()
     if first.exitcode in (INTERRUPTED, START_AGAIN):  # by a signal before the training began

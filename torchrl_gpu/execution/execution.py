@@ -333,17 +333,15 @@ class Execution:
         Raises:
             ConfigurationError: an entry is missing or unknown, or has another value.
         """
-        optional = dict.fromkeys(("format", "compile", "products"))
-        entries = {**optional, "precision": None}
-        check_like({**optional, **state}, entries, "the saved execution")
+        check_like(state, dict.fromkeys(self.state_dict()), "the saved execution")
         if scale := state["precision"]:
             check_like(scale, torch.amp.GradScaler("cpu").state_dict(), "the scale of fp16")
             if min(scale.values()) < 0 or not scale["scale"]:
                 raise ConfigurationError("the scale of fp16 is not above 0")
         for name, kind in (("format", PrecisionName), ("compile", Compilation)):
-            if name in state and state[name] not in get_args(kind):
+            if state[name] not in get_args(kind):
                 raise ConfigurationError(f"the saved execution has an unknown {name}")
-        if state.get("products") not in (*get_args(Library), None):
+        if state["products"] not in (*get_args(Library), None):
             raise ConfigurationError("the saved execution has unknown products")
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -358,17 +356,16 @@ class Execution:
         """
         self._captured.clear()
         self._compiled.clear()
-        # Checkpoints without these entries were trained as by the defaults here.
         if self._chooses_compilation:
-            self._set_compilation(state.get("compile", "off"))
+            self._set_compilation(state["compile"])
         if self._chooses_precision:
-            saved: PrecisionName = state.get("format", "fp32")
+            saved: PrecisionName = state["format"]
             if saved == "bf16" and not self._suits_bf16():
                 _logger.warning("the run began in bf16, and goes on in fp32")
                 saved = "fp32"
             self.precision = Precision(saved, self._device)
         self.precision.load_state_dict(state["precision"])
-        products: Library | None = state.get("products", "torch")
+        products: Library | None = state["products"]
         if self._product_mode == "torch" or not accelerator_of(self._device).onednn:
             if products == "onednn":
                 _logger.warning("the run began with products by oneDNN, and goes on with torch's")

@@ -180,7 +180,7 @@ def step_once(
 class FilmedEpisodes:
     """Follows the first episode that each of the filmed environments plays after a reset.
 
-    They are the first `count` ones of a batch.
+    Filmed are the first `count` environments of a batch.
     """
 
     def __init__(self, env: Environment, count: int) -> None:

@@ -165,7 +165,7 @@ def test_a_loaded_state_is_captured_anew(accelerator: torch.device) -> None:
         execution.update(agent, batch)
     for learner in (agent, other):
         learner.load_training_state(copy.deepcopy(saved))
-    execution.load_state_dict({"precision": {}})
+    execution.load_state_dict(execution.state_dict())
     for learner, runs in ((agent, execution), (other, eager)):
         for _ in range(EAGER_CALLS + 2):
             runs.update(learner, batch)

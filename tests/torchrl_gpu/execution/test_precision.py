@@ -93,7 +93,7 @@ def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
     agent, execution = CASES[0].make(), Execution(precision="fp16")
     execution.update(agent, make_batch(agent))
     state = execution.state_dict()
-    execution.load_state_dict({"precision": state["precision"] | {"scale": 2.0**127}})
+    execution.load_state_dict({**state, "precision": state["precision"] | {"scale": 2.0**127}})
     before = [parameter.detach().clone() for parameter in agent.policy.parameters()]
     execution.update(agent, make_batch(agent))
     assert all(torch.equal(p, b) for p, b in zip(agent.policy.parameters(), before, strict=True))

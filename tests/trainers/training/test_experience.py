@@ -85,7 +85,7 @@ def test_half_precision_finds_the_policy_that_acted_unchanged() -> None:
 
 def test_a_resumed_run_prepares_its_first_rollout_by_the_library_of_the_updates() -> None:
     agent, execution = make(PPO, "discrete", rollout_length=1), Execution()
-    execution.load_state_dict({"precision": {}, "products": "onednn"})
+    execution.load_state_dict(execution.state_dict() | {"products": "onednn"})
     after_a_step(experience_of(agent, ENVS, 100, 0, execution=execution), agent)
     layers = [module for module in agent.modules() if isinstance(module, ProductLayer)]
     assert {layer.library for layer in layers} == {execution.products}
