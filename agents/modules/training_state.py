@@ -133,7 +133,8 @@ def _check_networks(networks: nn.Module, state: Any) -> dict[str, Tensor]:
     if not isinstance(state, Mapping):
         raise ConfigurationError("the saved networks are not a mapping")
     whole = {**state, **{name: state[first] for name, first in kept.items() if first in state}}
-    check_like(whole, own, "the saved networks do not fit these settings: the state")
+    advice = "keep the settings of networks, such as agent.hidden_sizes, as they were"
+    check_like(whole, own, f"the saved networks do not fit these settings; {advice}: the state")
     if names := nonfinite(state):
         raise ConfigurationError(
             f"the saved networks hold NaN or infinity, in {len(names)} of {len(state)} tensors: "
