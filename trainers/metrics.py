@@ -116,11 +116,7 @@ class MetricAccumulator:
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]], device: torch.device) -> None:
-        """Continue from `state_dict()`.
-
-        Args:
-            state: return value of `state_dict`.
-            device: device of the metrics to come.
+        """Continue from `state_dict()` on the device of the metrics to come.
 
         Raises:
             ConfigurationError: as for `check_state`.

@@ -176,10 +176,7 @@ def _follows_a_loss(error: BaseException | None) -> bool:
 def _failure(error: ChildFailedError, settings: Settings, began: float) -> Interruption | Exception:
     """Return the exception that ends a run whose processes have failed.
 
-    Args:
-        error: exception of the launcher.
-        settings: settings of the run.
-        began: time at which it began; an older one may have the same settings.
+    An older run than that which `began` at this time may have the same settings.
     """
     rank, first = error.get_first_failure()
     if first.exitcode in (INTERRUPTED, START_AGAIN):  # by a signal before the training began

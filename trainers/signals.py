@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 
 
 class Interruption(KeyboardInterrupt):
-    """A signal has ended the run; the message, if there is one, says how to go on.
-
-    Args:
-        number: the signal.
-        message: lines of text.
-    """
+    """A signal has ended the run; the message, if there is one, says how to go on."""
 
     def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
         super().__init__(number, message)  # both, so that it can be pickled
@@ -119,8 +114,7 @@ def cleans_up() -> Iterator[None]:
         end.must_clean_up = before
 
 
-@contextmanager
-def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
+def stops(trainer: "TorchRLTrainer") -> AbstractContextManager[Mapping[int, float]]:
     """Let signals stop a training after its step; yield when each first arrived, by number.
 
     A second Ctrl-C or SIGTERM raises `Interruption`, and so does the first signal in a step that
@@ -133,8 +127,7 @@ def stops(trainer: "TorchRLTrainer") -> Iterator[Mapping[int, float]]:
         if is_repeated or trainer.watchdog.reports:
             raise Interruption(number)
 
-    with handled_first(stop) as arrived:
-        yield arrived
+    return handled_first(stop)
 
 
 @contextmanager

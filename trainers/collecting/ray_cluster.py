@@ -233,12 +233,7 @@ class CollectorProcess:
 
 
 def end(processes: list[CollectorProcess], leave: Callable[[], object]) -> None:
-    """Let collectors close their environments, end them, and leave the cluster.
-
-    Args:
-        processes: collectors that have been launched.
-        leave: return value of `connect`.
-    """
+    """Let collectors close their environments, end them, and leave the cluster; see `connect`."""
     if not ray.is_initialized():
         return
     with contextlib.suppress(RayError):

@@ -30,6 +30,7 @@ from trainers.components.pairing import capabilities_of, overlap_of
 from trainers.components.sections import (
     AUTO,
     AUTOMATIC,
+    BASES,
     PROVIDED,
     SECTIONS,
     take_automatic,
@@ -39,7 +40,6 @@ from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
 from trainers.runs.policy_files import newest_readable
 from trainers.training.experience import check_updates
-from trainers.training.trainer import TorchRLTrainer
 from trainers.viewing.address import check_address
 
 # Settings of a film that say nothing about a viewer.
@@ -72,13 +72,7 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
 
 
 def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None) -> Settings:
-    """Check the settings of a command, or those with which `resume=auto` goes on with a run.
-
-    Args:
-        typed: see `check`.
-        composed: see `check`.
-        resumed: that run.
-    """
+    """Check the settings of a command, or those with which `resume=auto` goes on with a run."""
     check_names(composed.config)
     general = general_settings(composed.config)
     devices, count = _devices(general)
@@ -94,9 +88,7 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
         for name, path in SECTIONS.items()
     }
     automatic = take_automatic(plain)
-    # The trainer first, because schedules of an agent refer to the length of the run.
-    bases = {"trainer": TorchRLTrainer, "agent": None, "env": None, "collectors": Collectors}
-    components = {group: read_component(group, plain[group], base) for group, base in bases.items()}
+    components = {group: read_component(group, plain[group]) for group in BASES}
     trains = general.mode in ("train", "tune")
     collectors: Collectors = components["collectors"].build() if trains else Collectors()
     remote = collectors.remote_cores

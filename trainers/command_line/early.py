@@ -12,7 +12,7 @@ from trainers.command_line.composition import one_line_errors
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.outline import outline_of
-from trainers.components.sections import PROVIDED, SECTIONS, TARGET, parts_of, take_automatic
+from trainers.components.sections import BASES, PROVIDED, SECTIONS, TARGET, parts_of, take_automatic
 
 
 @one_line_errors()
@@ -37,7 +37,7 @@ def check_early(config: DictConfig) -> None:
     for name, path in SECTIONS.items():
         _check(name, path, plain.get(name, {}))
     take_automatic(plain)
-    for group in ("trainer", "agent", "env", "collectors"):  # in the order of `checking.check`
+    for group in BASES:
         section = plain[group]
         if isinstance(section, Mapping) and TARGET in section:
             _check(group, section[TARGET], section)

@@ -131,10 +131,9 @@ def _schema(
     outline = outline_of(path) if may_outline else None
     if outline is not None:
         return outline
-    from trainers import TorchRLTrainer
     from trainers.components.component import find_class
 
-    kind: type | None = TorchRLTrainer if group == "trainer" else None
+    kind: type | None = None
     if owner:
         whole, _, name = group.partition(".")
         _, kind = parts_of(find_class(whole, owner))[name]

@@ -112,9 +112,7 @@ def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def launch(of_launcher: Sequence[str], runs: Sequence[Sequence[str]]) -> list[JobEnd]:
     """Let a launcher of Hydra run the jobs, and wait for all of them, or until one has died.
 
-    Args:
-        of_launcher: settings of the launcher as typed, see `divided`.
-        runs: settings of each run as typed, checked.
+    Its settings, and those of each run, are as typed: see `divided`.
 
     Raises:
         ConfigurationError: Hydra does not know the launcher or one of its settings.

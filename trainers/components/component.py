@@ -7,17 +7,12 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pkgutil import resolve_name
 from typing import Any
 
-from torchrl.envs import EnvBase
-
-from agents.base import Agent
-from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import CheckedFields, check_settings, parameters_of
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.sections import PROVIDED, TARGET, parts_of
-
-_KINDS: dict[str, tuple[type, ...]] = {"agent": (Agent, UntrainedAgent), "env": (EnvBase,)}
+from trainers.components.sections import BASES, PROVIDED, TARGET, parts_of
 
 # An interpolation of a setting that is saved in the same checkpoint: `${trainer.total_frames}`.
 FOLLOWS = re.compile(r"\$\{((?:agent|env|trainer)(?:\.[A-Za-z_]\w*)+)\}")
@@ -121,7 +116,7 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
     Args:
         group: name of the section, as in `agent` or `agent.encoder`.
         section: mapping of `_target_` and the settings.
-        kind: required base class; None for that of agents or environments.
+        kind: required base class of a part; None for those of the group.
 
     Raises:
         ConfigurationError: `find_class` refuses the class, or a setting is unknown, missing or out
@@ -154,7 +149,7 @@ def find_class(group: str, path: Any, kind: type | None = None) -> type:
         target = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{group}._target_={path}: {error}") from None
-    kinds = _KINDS[group] if kind is None else (kind,)
+    kinds = tuple(map(resolve_name, BASES[group])) if kind is None else (kind,)
     if not (isinstance(target, type) and issubclass(target, kinds)):
         bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in kinds)
         raise ConfigurationError(f"{group}._target_={path}: not a subclass of {bases}")

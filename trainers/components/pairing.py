@@ -53,11 +53,8 @@ def pair(env: EnvBase, agent: type[Agent] | type[UntrainedAgent]) -> Environment
 def overlap_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool) -> bool:
     """Return whether an agent learns while its environment simulates.
 
-    Args:
-        wanted: setting `trainer.overlap`; None for every pair that can.
-        agent: class of the agent.
-        env_name: name of the environment, for the error.
-        env_can: `can_overlap` of the environment.
+    `wanted` is the setting `trainer.overlap`, with None for every pair that can, and `env_can` is
+    `can_overlap` of the environment.
 
     Raises:
         ConfigurationError: it is wanted, and agent or environment cannot.

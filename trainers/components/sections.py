@@ -10,6 +10,15 @@ from torchrl_gpu.arguments import CheckedFields, annotations_of, constructor_of,
 
 TARGET = "_target_"
 
+# Base classes of the classes of each group, by dotted path, in the order of their checks: schedules
+# of an agent refer to the length of the run.
+BASES = {
+    "trainer": ("trainers.training.trainer.TorchRLTrainer",),
+    "agent": ("agents.base.Agent", "agents.untrained.UntrainedAgent"),
+    "env": ("torchrl.envs.EnvBase",),
+    "collectors": ("trainers.collecting.collectors.Collectors",),
+}
+
 # Classes and functions that are the schemas of sections without `_target_`, by dotted path.
 SECTIONS = {
     "evaluation": "trainers.evaluation.evaluator.Evaluator",

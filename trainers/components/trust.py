@@ -98,12 +98,7 @@ def _is_printed(text: str) -> bool:
 def followed(value: str, config: Mapping[str, Any]) -> float | None:
     """Return the number that a setting follows, as in `${trainer.total_frames}`.
 
-    Args:
-        value: value of the setting.
-        config: configuration with all sections, as `check_plain` takes it.
-
-    Returns:
-        None if it follows no number of this configuration.
+    It is None if the value follows no number of this configuration, which has all sections.
     """
     found: Any = value
     for _ in range(_MAX_STEPS):

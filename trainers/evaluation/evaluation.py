@@ -106,18 +106,15 @@ def evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
     Raises:
         Exception: they are none.
     """
-    saved = state.get("evaluations", {})
-    if "frames" in saved:
-        count = len(saved["frames"])
-        like = {name: column.new_empty(count) for name, column in evaluations_state({}).items()}
-        check_like(saved, like, "the saved evaluations")
-        frames, *columns = (saved[name].tolist() for name in like)
-        evaluations = {}
-        for number, episodes, *means in zip(frames, *columns, strict=True):
-            known: list[Any] = [None if math.isnan(mean) else mean for mean in means]
-            evaluations[number] = Evaluation(int(episodes), *known)
-    else:  # an earlier state of this library wrote the file
-        evaluations = {frames: Evaluation(**each) for frames, each in saved.items()}
+    saved = state["evaluations"]
+    count = len(saved["frames"])
+    like = {name: column.new_empty(count) for name, column in evaluations_state({}).items()}
+    check_like(saved, like, "the saved evaluations")
+    frames, *columns = (saved[name].tolist() for name in like)
+    evaluations = {}
+    for number, episodes, *means in zip(frames, *columns, strict=True):
+        known: list[Any] = [None if math.isnan(mean) else mean for mean in means]
+        evaluations[number] = Evaluation(int(episodes), *known)
     for frames, evaluation in evaluations.items():
         check_count(frames, "the frames of an evaluation", high=state["frames"])
         check_count(evaluation.episodes, "the episodes of an evaluation", low=1)

@@ -58,20 +58,13 @@ class Evaluator:
         processes: Processes = ONE_PROCESS,
         **options: Any,
     ) -> Evaluation:
-        """Run the greedy policy for a number of episodes.
+        """Run the greedy policy for a number of episodes; None for that of the constructor.
 
-        Args:
-            policy: see `trainers.evaluate`, as the following.
-            device: device of the policy.
-            episodes: number of episodes of all processes, at least 1; None for the number of the
-                constructor.
-            processes: see `trainers.evaluate`.
-            options: other arguments of `trainers.evaluate`.
+        The arguments are those of `trainers.evaluate`.
         """
         episodes = self.episodes if episodes is None else episodes
         env = self._env(max(1, share_of(episodes, processes)))
-        options = {"episodes": episodes, "processes": processes, **options}
-        return evaluate(env, policy, device, **options)
+        return evaluate(env, policy, device, episodes=episodes, processes=processes, **options)
 
     @property
     def env(self) -> EnvBase:

@@ -167,17 +167,10 @@ def step_once(
     device: torch.device,
     state: TensorDictBase,
 ) -> TensorDictBase:
-    """Step all environments by the actions of a policy, without resets.
-
-    Args:
-        env: batched environment.
-        robots: robots of the environment.
-        policy: policy on `device`.
-        device: device of the policy.
-        state: root of the step `[N]`, which receives the actions.
+    """Step all environments by the actions of a policy on `device`, without resets.
 
     Returns:
-        `state` with `next`.
+        `state`, the root of the step `[N]`, with the actions and `next`.
     """
     seen = state.select(*robots.keys(policy.in_keys)).to(device)
     EAGER.act(policy, robots.view(seen))
@@ -187,9 +180,7 @@ def step_once(
 class FilmedEpisodes:
     """Follows the first episode that each of the filmed environments plays after a reset.
 
-    Args:
-        env: batched environment.
-        count: number of filmed environments, the first ones of the batch.
+    They are the first `count` ones of a batch.
     """
 
     def __init__(self, env: Environment, count: int) -> None:

@@ -72,10 +72,6 @@ class Contract:
     def check_fits(self, interface: PolicyInterface, folder: Path) -> None:
         """Refuse an environment of other observations, actions, units or step duration.
 
-        Args:
-            interface: interface of a policy in the environment.
-            folder: folder of the exported policy.
-
         Raises:
             ConfigurationError: the first of the differences.
         """

@@ -17,12 +17,7 @@ _NODE: Final = "policy"
 
 
 def leapp_text(contract: Contract, folder: Path) -> str:
-    """Return the text of the YAML file: one node, which is the ONNX file, at a batch of one.
-
-    Args:
-        contract: contract of the policy.
-        folder: folder of its files.
-    """
+    """Return the text of the YAML file: one node, which is the ONNX file, at a batch of one."""
     configs = {} if contract.step_seconds is None else {"frequency": 1 / contract.step_seconds}
     md5 = hashlib.md5((folder / ONNX).read_bytes(), usedforsecurity=False).hexdigest()
     return OmegaConf.to_yaml(

@@ -20,10 +20,9 @@ INTERPRETER: Final = Path(__file__).with_name("network.js")
 
 
 def policy_script(path: Path) -> str:
-    """Return JavaScript that defines `act(observations, rows)`: see `Environment.page`.
+    """Return an ONNX file as JavaScript that defines `act(observations, rows)`.
 
-    Args:
-        path: ONNX file of the policy.
+    See `Environment.page`.
 
     Raises:
         ConfigurationError: the file has an operator that the interpreter lacks.

@@ -65,7 +65,8 @@ def open_session(folder: Path, contract: Contract) -> Session:
     except Exception as error:  # ONNX Runtime raises a separate class for each kind of failure
         cause = shortened(one_line(error), 200)
         raise ConfigurationError(f"policy={folder}: {ONNX} cannot be run: {cause}") from error
-    given = [_signature(each.name, each.shape[1:], each.type) for each in _ports(session)]
+    ports = [*session.runs.get_inputs(), *session.runs.get_outputs()]
+    given = [_signature(each.name, each.shape[1:], each.type) for each in ports]
     entries = [*contract.observations, contract.action]
     wanted = [_signature(e["name"], e["shape"], _TYPES.get(e["dtype"])) for e in entries]
     for one, other in zip(given, wanted, strict=False):
@@ -79,10 +80,6 @@ def open_session(folder: Path, contract: Contract) -> Session:
     return session
 
 
-def _ports(session: Session) -> list[Any]:
-    return [*session.runs.get_inputs(), *session.runs.get_outputs()]
-
-
 def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
     return f"{name} {list(shape)} {kind}"
 
@@ -90,9 +87,7 @@ def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
 class ExportedPolicy(TensorDictModuleBase):
     """An exported policy as a TensorDict module, for `evaluate`, `film` or a collector.
 
-    Args:
-        session: the policy in ONNX Runtime.
-        interface: interface of a policy in the environment.
+    The interface is that of a policy in the environment.
     """
 
     def __init__(self, session: Session, interface: PolicyInterface) -> None:

@@ -128,13 +128,9 @@ def _write_page(page: Callable[[str], str], folder: Path) -> None:
 
 @torch.no_grad()
 def _write(module: _InOrder, names: Sequence[str], example: Sequence[Tensor], folder: Path) -> None:
-    """Write both files of a policy, whose batch dimension is free.
+    """Write both files of a policy on the CPU, whose batch dimension is free.
 
-    Args:
-        module: policy on the CPU.
-        names: names of the observations.
-        example: two observations; torch.export takes batches of one as fixed.
-        folder: folder of the files.
+    The example has two observations, because torch.export takes batches of one as fixed.
 
     Raises:
         ConfigurationError: the policy cannot be traced.

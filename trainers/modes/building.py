@@ -36,22 +36,20 @@ def training_env(settings: Settings, processes: Processes = ONE_PROCESS) -> Envi
     seed = stream_seed(settings.general.seed, "training", rank=processes.rank)
     if collectors.remote_cores is not None:
         settings = replace(settings, devices=[torch.device("cpu")], execution=EAGER, state=None)
-    build = partial(_build_env_of_collector, settings)
+    build = partial(build_env, settings, "train")
     return collectors.environment(build, settings.env.settings.get("num_envs"), seed, processes)
 
 
-def _build_env_of_collector(settings: Settings, num_envs: int | None, seed: int) -> Environment:
-    replaced = {} if num_envs is None else {"num_envs": num_envs}
-    return build_env(settings, "train", seed, **replaced)
-
-
 def build_env(
-    settings: Settings, mode: EnvMode, seed: int | None = None, **replaced: int
+    settings: Settings, mode: EnvMode, num_envs: int | None, seed: int | None = None, **others: int
 ) -> Environment:
-    """Build the environment for a mode, with some settings replaced, by the seed of the mode."""
+    """Build the environment for a mode, with settings replaced that its class has.
+
+    `num_envs` is None for a class without this setting, `seed` for the seed of the mode.
+    """
     if seed is None:
         seed = stream_seed(settings.general.seed, _STREAMS[mode])
-    component = settings.env.replaced(**replaced)
+    component = settings.env.replaced(num_envs=num_envs, **others)
     env: EnvBase = component.build(mode=mode, device=settings.device, seed=seed)
     try:
         paired = pair(env, settings.agent.target)
@@ -66,15 +64,10 @@ def build_env(
 def evaluator_of(settings: Settings, **replaced: int) -> Evaluator:
     """Return the evaluator, which builds its environments when it needs them.
 
-    Args:
-        settings: settings of the call.
-        **replaced: settings of the evaluation that others replace.
+    Its settings are those of the call, but for those that are replaced.
     """
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
-
-    def build(num_envs: int) -> EnvBase:
-        return build_env(settings, "eval", num_envs=num_envs)
-
+    build = partial(build_env, settings, "eval")
     return Evaluator(build, limit=limit, **{**settings.evaluation, **replaced})
 
 

@@ -14,17 +14,15 @@ from trainers.runs.policy_files import load_checkpoint
 
 
 def show_policy(settings: Settings) -> RunOutcome:
-    """Film a policy; with `viewer=web` show it until a signal ends the program."""
+    """Film a policy, which an environment may also show live if there is a display.
+
+    With `viewer=web` show it in the browser until a signal ends the program.
+    """
     if settings.general.viewer == "web":
         view(settings)
-    return film_policy(settings)
-
-
-def film_policy(settings: Settings) -> RunOutcome:
-    """Film a policy; an environment may also show it live if there is a display."""
     started = time.perf_counter()
     folder = prepared_folder(settings, "videos")
-    with closing(build_env(settings, "demo", num_envs=settings.demo["num_envs"])) as env:
+    with closing(build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = policy_of(settings, env)
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)

@@ -5,8 +5,8 @@ import logging
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -48,7 +48,9 @@ def train(settings: Settings, processes: Processes) -> RunOutcome:
         outcome = _ended(resumed, settings)
         if outcome is not None:
             return outcome
-    with _shared_folder(settings, resumed, processes) as folder:
+    run = run_folder(settings.folder, resumed, settings.damaged)
+    with run if processes.is_writer else nullcontext() as held:
+        folder: Path = processes.agree(held)
         try:
             return _train_in(folder, settings, processes)
         except ProcessLostError as error:
@@ -64,18 +66,6 @@ def train(settings: Settings, processes: Processes) -> RunOutcome:
             resume = command_of(settings, f"checkpoint={folder}")
             message = f"\nEnded at once. To resume from {newest.name}:\n  {resume}"
             raise Interruption.of(stop, message) from None
-
-
-@contextmanager
-def _shared_folder(
-    settings: Settings, resumed: Path | None, processes: Processes
-) -> Iterator[Path]:
-    """Hold the folder of a run in the process of rank 0; yield it in all processes."""
-    if not processes.is_writer:
-        yield processes.agree(None)
-        return
-    with run_folder(settings.folder, resumed, settings.damaged) as folder:
-        yield processes.agree(folder)
 
 
 def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutcome:
@@ -176,9 +166,7 @@ def _report(
 def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
     """Return the outcome of a run that has ended by itself; None if there is something left.
 
-    Args:
-        newest: newest checkpoint of the run.
-        settings: settings of the command, which are those of the run.
+    `newest` is the newest checkpoint of the run, whose settings are those of the command.
     """
     folder = newest.parent.parent
     try:

@@ -9,7 +9,6 @@ from typing import Final, NoReturn
 from tensordict.nn import TensorDictModuleBase
 
 from agents.base import Agent
-from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
@@ -64,10 +63,8 @@ def show(
         tell(f"watch it at {page.address}")
         page.say(f"Preparing {settings.env_name}; a simulator that compiles takes up to a minute.")
         seed_everything(general.seed)
-        env_settings: dict[str, int] = {"num_envs": num_envs}
-        if "window" in parameters_of(settings.env.target):
-            env_settings["window"] = False  # the page is the window
-        with closing(build_env(settings, "demo", **env_settings)) as env:
+        # Without a window of the simulator, if it has one: the page is the window.
+        with closing(build_env(settings, "demo", num_envs, window=False)) as env:
             check_renders(env)
             policy, load = _policy_of(settings, env)
             player = Player(env, policy, settings.device)

@@ -16,10 +16,7 @@ logger = logging.getLogger(__name__)
 class Trace(Timers):
     """Records every operation of host and device during some steps, once updates have begun.
 
-    Args:
-        counts: counts of the training.
-        steps: number of batched steps to record, at least 1.
-        folder: folder of the file.
+    The number of batched steps is at least 1.
 
     Attributes:
         path: file with the trace; None before it is written.

@@ -31,10 +31,6 @@ LAYOUT = 6
 logger = logging.getLogger(__name__)
 
 
-# Name that the networks of PPO once had for the state of its open episodes.
-_DISCOUNTED = "reward_normalizer.discounted"
-
-
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint or a policy file.
 
@@ -51,12 +47,6 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         )
     check_plain(f"checkpoint={path}", state.setdefault("config", {}))
     with reading(path):
-        for section, name in ((state, "policy"), (state.get("agent", {}), "networks")):
-            if name in section:
-                section[name] = _with_normalized_encoders(section[name])
-        networks = state.get("agent", {}).get("networks", {})
-        if (discounted := networks.pop(_DISCOUNTED, None)) is not None:
-            state["agent_episodes"] = {"discounted": discounted}
         check_count(state.get("frames", 0), "frames")
         check_like(state.get("seconds", 0.0), 0.0, "seconds")
         check_like(state["agent_name"], "", "agent_name")
@@ -87,16 +77,6 @@ def newest_readable(run: Path, processes: int) -> tuple[Path, dict[str, Any], li
         else:
             return path, state, list(reasons)
     raise next(iter(reasons.values()))
-
-
-def _with_normalized_encoders(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return parameters under today's names: the actor of PPO once held the normalizer."""
-    old = "actor.normalizer."
-    if not any(old in name for name in state):
-        return state
-    renamed = {name.replace(".encoder.", ".encoder.encoder."): state[name] for name in state}
-    new = "actor.network.encoder.normalizer."
-    return {name.replace(old, new): tensor for name, tensor in renamed.items()}
 
 
 def identity(agent: Agent, env: Environment) -> dict[str, Any]:
@@ -159,11 +139,7 @@ def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
 
 
 class TrainedPolicy(nn.Module):
-    """A greedy policy for use outside of a simulator: see `load_policy`.
-
-    Args:
-        agent: agent whose policy acts.
-        interface: what the policy reads and returns.
+    """The greedy policy of an agent for use outside of a simulator: see `load_policy`.
 
     Attributes:
         interface: shapes, dtypes, bounds and units of observations and actions, frame stacks, time
@@ -266,14 +242,7 @@ def build_agent(
     device: torch.device,
     checkpoint: Path | None,
 ) -> Any:
-    """Build an agent, of which a file can hold the networks.
-
-    Args:
-        component: class and settings of the agent.
-        observation_spec: spec of the observations.
-        action_spec: spec of the actions.
-        device: device of the agent.
-        checkpoint: file that the agent will be loaded from; None for a new agent.
+    """Build an agent that will be loaded from a checkpoint; None for a new agent.
 
     Raises:
         ConfigurationError: by its settings, the agent is far larger than the file.

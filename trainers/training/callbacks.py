@@ -21,34 +21,20 @@ class Callback:
     def on_step(self, trainer: TorchRLTrainer) -> None:
         """Run after each batched step, so it has to be cheap.
 
-        Args:
-            trainer: the trainer; `trainer.evaluation_requested = True` asks for an evaluation after
-                the next step, beside those at its interval.
+        `trainer.evaluation_requested = True` asks for an evaluation after the next step, beside
+        those at its interval.
         """
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        """Run after a row of metrics of the training is logged.
-
-        Args:
-            trainer: the trainer.
-            metrics: values by name, see docs/metrics.md.
-        """
+        """Run after a row of metrics is logged, values by name: see docs/metrics.md."""
 
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
-        """Run after an evaluation during the training, which is logged.
-
-        Args:
-            trainer: the trainer.
-            evaluation: result of the evaluation.
-        """
+        """Run after an evaluation during the training, which is logged."""
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
         """Run after a checkpoint is on disk; each of several processes has the path of its share.
 
-        With `trainer.save_in_background` the training has gone on meanwhile by some steps.
-
-        Args:
-            trainer: the trainer.
-            path: path of the checkpoint. It may be written again after the evaluation at the same
-                number of frames, which it then includes.
+        With `trainer.save_in_background` the training has gone on meanwhile by some steps. The file
+        may be written again after the evaluation at the same number of frames, which it then
+        includes.
         """

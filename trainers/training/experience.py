@@ -151,9 +151,7 @@ class ReplayExperience:
 class RolloutExperience:
     """Experience of an on-policy agent: one rollout of its current policy at a time.
 
-    Args:
-        agent: agent that learns from the rollouts.
-        execution: runs the updates of the agent.
+    `execution` runs the updates of the agent.
     """
 
     random_frames = 0

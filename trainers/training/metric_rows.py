@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 class MetricRows:
-    """Reads and logs the metrics of a training; each row has those since the row before.
-
-    Args:
-        trainer: the training.
-    """
+    """Reads and logs the metrics of a training; each row has those since the row before."""
 
     def __init__(self, trainer: TorchRLTrainer) -> None:
         self._trainer = trainer

@@ -15,13 +15,10 @@ if TYPE_CHECKING:
 
 
 def restart_failed(trainer: TorchRLTrainer, transition: TensorDictBase) -> TensorDictBase:
-    """Begin new episodes where the step failed; return the step without these episodes.
+    """Begin new episodes where a step `[R]` failed; return the step without these episodes.
 
-    An environment that fails again in the next step is not forgiven: no restart helps it.
-
-    Args:
-        trainer: the training, whose `watch` has watched the step.
-        transition: the step `[R]`.
+    The `watch` of the training has watched the step. An environment that fails again in the next
+    step is not forgiven: no restart helps it.
     """
     failed = trainer.watch.failed
     if not failed.any() or (failed & trainer.watch.failed_before).any():
@@ -38,12 +35,9 @@ def restart_failed(trainer: TorchRLTrainer, transition: TensorDictBase) -> Tenso
 def refuse_nonfinite(trainer: TorchRLTrainer, names: Iterable[str]) -> None:
     """End a training in which a number was not finite.
 
-    Args:
-        trainer: the training.
-        names: names of the metrics or parameters that are not finite.
-
     Raises:
-        ConfigurationError: there is such a name, or an entry of a step was not finite.
+        ConfigurationError: a metric or parameter is not finite, whose `names` are given, or an
+            entry of a step was not.
     """
     name = next(iter(names), None)
     cause = trainer.watch.cause(trainer.frames // trainer.frames_per_step)

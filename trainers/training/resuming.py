@@ -72,7 +72,7 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
     check_identity(state, trainer.agent, checkpoint, trainer.env)
     check_trainable(state, checkpoint)
     with reading(checkpoint):
-        check_count(state.get("processes", 1), "processes", low=1, high=4096)
+        check_count(state["processes"], "processes", low=1, high=4096)
     own, path = _share(trainer, state, checkpoint)
     with reading(checkpoint):
         _check(trainer, state)
@@ -99,8 +99,7 @@ def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] |
         trainer.updates = state["updates"]
         trainer.evaluations = evaluations_of(state)
         trainer.started = time.perf_counter() - state["seconds"]
-        metrics = state.get("update_metrics", [])
-        trainer.update_metrics.load_state_dict(metrics, trainer.agent.device)
+        trainer.update_metrics.load_state_dict(state["update_metrics"], trainer.agent.device)
         trainer.agent.load_training_state(state["agent"])
         trainer.execution.load_state_dict(state["execution"])
         if own is not None:
@@ -128,7 +127,7 @@ def _share(
     processes, path = trainer.processes, checkpoint
     if not processes.is_writer:
         path = rank_folder(checkpoint.parent, processes.rank) / checkpoint.name
-    is_divided_so = state.get("processes", 1) == processes.count
+    is_divided_so = state["processes"] == processes.count
     is_missing = not processes.is_writer and not path.exists()
     if not is_divided_so or processes.any(is_missing):
         return None, path
@@ -141,7 +140,7 @@ def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path)
     Returns:
         Whether the replay has been divided anew; if not, it has to be filled.
     """
-    processes, saved = trainer.processes, state.get("processes", 1)
+    processes, saved = trainer.processes, state["processes"]
     logger.info(
         "%s was saved by %d process(es), and goes on with %d: its replay is divided anew, and new "
         "episodes begin",
@@ -167,7 +166,7 @@ def _check(trainer: TorchRLTrainer, state: Mapping[str, Any]) -> None:
         check_count(state[name], name)
     check_like(state["seconds"], 0.0, "seconds")
     evaluations_of(state)
-    trainer.update_metrics.check_state(state.get("update_metrics", []))
+    trainer.update_metrics.check_state(state["update_metrics"])
     check_like(state["experience"], trainer.experience.state_dict(), "experience")
     trainer.execution.check_state(state["execution"])
     trainer.agent.check_training_state(state["agent"])
@@ -177,8 +176,8 @@ def _check_share(trainer: TorchRLTrainer, own: Mapping[str, Any]) -> None:
     """Refuse the share of a process that does not fit, before anything of it is loaded."""
     check_like(own["collector"], dict.fromkeys(own["collector"]), "collector")
     trainer.episodes.check_state(own["episodes"])
-    if (expected := trainer.agent.episode_state()) or "agent_episodes" in own:
-        check_like(own["agent_episodes"], expected, "the open episodes of the agent")
+    episodes = trainer.agent.episode_state()
+    check_like(own["agent_episodes"], episodes, "the open episodes of the agent")
     check_rng_state(own["random"], trainer.agent.device)
     if (shown := trainer.experience.demonstrations) is not None:
         shown.check_state(own.get("demonstrations"))

@@ -77,12 +77,7 @@ def typed_of(settings: Mapping[str, Any]) -> list[str]:
 def space_of(
     settings: Settings, names: Sequence[str] | None, space: Mapping[str, Any]
 ) -> list[Dimension]:
-    """Return the settings that a search tries.
-
-    Args:
-        settings: settings of the command.
-        names: see `Tuning`.
-        space: see `Tuning`.
+    """Return the settings that a search tries; for `names` and `space`, see `Tuning`.
 
     Raises:
         ConfigurationError: a name is not a setting of agent, environment or trainer, or has no

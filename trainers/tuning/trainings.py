@@ -41,11 +41,8 @@ def trial_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
 def training_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
     """Return the settings of a training, those of the search with some changed, and check them.
 
-    The update is not compiled unless the command says so: that takes longer than a trial has.
-
-    Args:
-        settings: settings of the search.
-        changed: settings that differ, by dotted name.
+    The update is not compiled unless the command says so: that takes longer than a trial has. What
+    differs is `changed`, by dotted name.
     """
     device = str(settings.device)
     typed = {"compile": "off", **_typed(settings), "mode": "train", "device": device, **changed}

@@ -17,11 +17,7 @@ _MAX_POINTS: Final = 500
 
 
 class LearningCurves:
-    """Reads a file of metrics again whenever it has changed.
-
-    Args:
-        run: run folder.
-    """
+    """Reads the metrics in a run folder again whenever they have changed."""
 
     def __init__(self, run: Path) -> None:
         self._path = run / "metrics.csv"

@@ -19,14 +19,10 @@ MAX_STEPS: Final = 2000  # last steps of an episode in its curves, which the pag
 
 
 class Player:
-    """Plays one episode after the other by a policy, greedily.
+    """Plays one episode after the other by a policy on a device, greedily.
 
-    The episode ends when it ends in the environment that is shown; then all of them begin anew.
-
-    Args:
-        env: batched environment that can render.
-        policy: policy to play.
-        device: device of the policy.
+    The environment is a batch that can render. The episode ends when it ends in the environment
+    that is shown; then all of them begin anew.
 
     Attributes:
         index: number of the environment that is shown; a change takes `begin`.

@@ -14,11 +14,7 @@ _SUN_POSITION: Final = (1.0, 1.0, 3.0)  # shines to the origin
 
 
 class DrawnScene:
-    """Bodies in the page.
-
-    Args:
-        server: server of the page, of viser.
-        scene: scene to draw.
+    """The bodies of a scene in the page of a server of viser.
 
     Raises:
         ConfigurationError: a pose has the name of no body, or the file of a mesh cannot be read;

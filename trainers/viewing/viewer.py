@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -19,6 +20,7 @@ _IDLE_SECONDS: Final = 0.05
 _MAX_FRAME_SECONDS: Final = 0.25
 
 
+@dataclass
 class Viewer:
     """Plays the checkpoint, the environment and the speed that are chosen in the page.
 
@@ -33,33 +35,24 @@ class Viewer:
         frame_seconds: shortest time between two pictures.
     """
 
-    def __init__(
-        self,
-        page: Page,
-        player: Player,
-        checkpoints: WatchedCheckpoints,
-        load: Callable[[Path], None],
-        scene: DrawnScene | None,
-        learning: LearningCurves | None,
-        seconds_between: float,
-        frame_seconds: float,
-    ) -> None:
-        self._page = page
-        self._player = player
-        self._checkpoints = checkpoints
-        self._load = load
-        self._scene = scene
-        self._frame_seconds = frame_seconds
-        self._patience = _MAX_FRAME_SECONDS if scene is None else frame_seconds
-        self._learning = learning
-        self._seconds_between = seconds_between
-        self._choice = page.choice
+    page: Page
+    player: Player
+    checkpoints: WatchedCheckpoints
+    load: Callable[[Path], None]
+    scene: DrawnScene | None
+    learning: LearningCurves | None
+    seconds_between: float
+    frame_seconds: float
+
+    def __post_init__(self) -> None:
+        self._patience = _MAX_FRAME_SECONDS if self.scene is None else self.frame_seconds
+        self._choice = self.page.choice
         self._playing: Path | None = None
         self._looked = self._told = 0.0
 
     def run(self) -> NoReturn:
         """Play until an exception, as of Ctrl-C; nothing is simulated while nobody watches."""
-        page, player = self._page, self._player
+        page, player = self.page, self.player
         self._begin()
         due = drawn = time.perf_counter()
         rested = 0.0
@@ -78,7 +71,7 @@ class Viewer:
                 due = now
                 continue
             if player.done:
-                if rested < self._seconds_between:
+                if rested < self.seconds_between:
                     time.sleep(_IDLE_SECONDS)
                     rested += _IDLE_SECONDS  # time in which the process is stopped does not count
                     continue
@@ -90,7 +83,7 @@ class Viewer:
             step_seconds = player.step_seconds / page.speed
             due += step_seconds
             reached = max(due + step_seconds / 2, time.perf_counter())
-            if reached < drawn + self._frame_seconds and not player.done:
+            if reached < drawn + self.frame_seconds and not player.done:
                 continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
             while (early := due - time.perf_counter()) > 0:
@@ -106,18 +99,18 @@ class Viewer:
 
     def _draw(self) -> None:
         """Show the current state."""
-        if self._scene is None:
-            self._page.show(self._player.picture())
+        if self.scene is None:
+            self.page.show(self.player.picture())
         else:
-            self._scene.move(self._player.index)
+            self.scene.move(self.player.index)
 
     def _begin(self) -> None:
         """Begin an episode by the choices of the page."""
-        page, player = self._page, self._player
-        path = self._checkpoints.find(page.choice)
+        page, player = self.page, self.player
+        path = self.checkpoints.find(page.choice)
         if path not in (None, self._playing):
             try:
-                self._load(path)
+                self.load(path)
             except ConfigurationError:  # the run has just deleted it: the policy stays
                 path = None
             else:
@@ -134,11 +127,11 @@ class Viewer:
 
     def _look(self, now: float) -> None:
         """Update text, curves and the list of checkpoints, where it is time to."""
-        page, player = self._page, self._player
+        page, player = self.page, self.player
         if now - self._looked > _RUN_SECONDS and self._told:
             self._looked = now
-            page.offer(self._checkpoints.names())
-            for metric, curves in (self._learning.read() or {} if self._learning else {}).items():
+            page.offer(self.checkpoints.names())
+            for metric, curves in (self.learning.read() or {} if self.learning else {}).items():
                 frames, *values = curves
                 named = zip(("training", "evaluation"), values, strict=True)
                 page.plot(f"{metric} over the training", {"frames": frames, **dict(named)})
@@ -149,7 +142,7 @@ class Viewer:
 
     def _text(self) -> str:
         """Return the name of the policy, and its results so far."""
-        player = self._player
+        player = self.player
         if self._playing is not None:
             follows = f" ({self._choice})" if self._choice in (NEWEST, BEST) else ""
             policy = f"{name_of_checkpoint(self._playing)}{follows}"
@@ -162,7 +155,7 @@ class Viewer:
             f"episode {player.episodes + (not player.done)}, {player.seconds:.1f} s",
             f"return **{player.episode_return:.2f}**",
         ]
-        if self._scene is not None:  # a picture has its own caption
+        if self.scene is not None:  # a picture has its own caption
             lines.append(player.caption)
         if player.successes is not None:
             share = f"{player.successes} of {player.episodes}"

@@ -371,6 +371,7 @@ from pydantic import Field
 from agents import SAC
 from agents.modules.encoders import ObservationEncoderFactory
 from trainers import TorchRLTrainer
+from trainers.collecting.collectors import Collectors
 
 
 class OwnAgent(SAC):
@@ -383,6 +384,10 @@ class OwnEncoder(ObservationEncoderFactory):
 
 class OwnTrainer(TorchRLTrainer):
     patience: int = 5
+
+
+class OwnCollectors(Collectors):
+    machines: int = 2
 """
 
 
@@ -393,11 +398,12 @@ def test_help_shows_the_settings_of_own_classes(
     monkeypatch.syspath_prepend(tmp_path)
     for encoder in ("agent.encoder._target_=own_classes.OwnEncoder", "agent.encoder.shared=true"):
         own = ["agent._target_=own_classes.OwnAgent", "env=fanuc", encoder]
-        shown = help_of(capsys, *own, "trainer._target_=own_classes.OwnTrainer")
+        own += [f"{g}._target_=own_classes.Own{g.title()}" for g in ("trainer", "collectors")]
+        shown = help_of(capsys, *own)
         assert shown["agent.boldness"] == "share of bold actions, at least 0 (0.25)"
         assert shown["agent.learning_rate"].endswith("(0.0003)")
         assert ("agent.encoder.depth" in shown) == ("OwnEncoder" in encoder)
-        assert "trainer.patience" in shown
+        assert {"trainer.patience", "collectors.machines"} <= shown.keys()
 
 
 @pytest.mark.parametrize(

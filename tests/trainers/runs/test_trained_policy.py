@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrl.data import Bounded, Composite, Unbounded
 from torchrl.envs import RewardScaling, Transform, TransformedEnv
 
-from agents import DQN, PPO, SAC
+from agents import DQN, SAC
 from agents.modules.encoders import ObservationEncoderFactory
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import OBSERVATION, Case, build, every_agent, small_specs
@@ -292,27 +292,3 @@ def test_observations_in_another_order_are_refused(tmp_path: Path) -> None:
     restore_policy(path, build(SAC, spec("a", "b"), action))
     with pytest.raises(ConfigurationError, match="another environment"):
         restore_policy(path, build(SAC, spec("b", "a"), action))
-
-
-def test_a_file_in_which_the_actor_of_ppo_holds_the_normalizer_acts_as_before(
-    tmp_path: Path,
-) -> None:
-    settings: dict[str, Any] = {"hidden_sizes": [8], "normalize_observations": True}
-    agent = build(PPO, MANY, Bounded(-1.0, 1.0, (1, 2)), **settings)
-    random_weights(agent)
-    for name, value in agent.policy.named_buffers():
-        if ".moments." in name:
-            value.uniform_(0.5, 2.0)
-    policy = saved(agent, tmp_path, Capabilities(), **settings)
-    path = tmp_path / "policy.safetensors"
-    state = load_state(path)
-    old = {
-        name.replace("network.encoder.normalizer", "normalizer").replace(
-            "encoder.encoder", "encoder"
-        ): tensor
-        for name, tensor in state["policy"].items()
-    }
-    assert old.keys() != state["policy"].keys()
-    save_state(path, {**state, "policy": old})
-    observation = dict(MANY.rand().items(True, True))
-    assert torch.equal(load_policy(path)(observation), policy(observation))

@@ -250,45 +250,45 @@ def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
     env, clock = SceneEnv(num_envs=1, max_episode_steps=1000), Clock()
     with closing(WatchedPage(rounds=900)) as page:
         viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
-        step, times = viewer._player.step, [0.0]
+        step, times = viewer.player.step, [0.0]
         monkeypatch.setattr("trainers.viewing.viewer.time", clock)
 
         def slow_step() -> None:
             step()
             clock.now += cost
 
-        monkeypatch.setattr(viewer._player, "step", slow_step)
+        monkeypatch.setattr(viewer.player, "step", slow_step)
         monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
         with pytest.raises(EndedError):
             viewer.run()
     assert len(times) > 10
-    assert max(np.diff(times)) < longest + cost + viewer._player.step_seconds
+    assert max(np.diff(times)) < longest + cost + viewer.player.step_seconds
 
 
 def test_an_episode_begins_after_the_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, begun = Clock(), list[float]()
     with closing(WatchedPage(rounds=200)) as page:
         viewer = viewer_of(page, env)
-        viewer._seconds_between = 2.0
-        begin = viewer._player.begin
+        viewer.seconds_between = 2.0
+        begin = viewer.player.begin
         monkeypatch.setattr("trainers.viewing.viewer.time", clock)
 
         def timed_begin() -> None:
             begun.append(clock.now)
             begin()
 
-        monkeypatch.setattr(viewer._player, "begin", timed_begin)
+        monkeypatch.setattr(viewer.player, "begin", timed_begin)
         with pytest.raises(EndedError):
             viewer.run()
     assert len(begun) > 2
-    assert np.diff(begun) == pytest.approx(2.0 + 7 * viewer._player.step_seconds, abs=0.051)
+    assert np.diff(begun) == pytest.approx(2.0 + 7 * viewer.player.step_seconds, abs=0.051)
 
 
 def test_a_long_step_does_not_delay_a_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     with closing(WatchedPage(rounds=3)) as page:
         viewer = viewer_of(page, env)
-        viewer._player.step_seconds = 5.0
+        viewer.player.step_seconds = 5.0
         monkeypatch.setattr("trainers.viewing.viewer.time", clock)
         sleep = clock.sleep
 
