@@ -35,6 +35,7 @@ from trainers.components.sections import (
     SECTIONS,
     take_automatic,
 )
+from trainers.evaluation.film import check_num_envs
 from trainers.exporting.extra import WRITES, check_extra
 from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
@@ -98,6 +99,10 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
     _check_tune(general.mode, typed)
     _check_overlap(components, device, is_remote=bool(remote))
     _check_viewer(general, typed, components["env"], device)
+    if general.mode == "demo":
+        several = capabilities_of(components["env"], device).renders_several
+        several = several or general.viewer == "web"  # which shows them one after the other
+        check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)
     if trains:
         _check_training(components, collectors, count)
     parts: dict[str, Any] = {**components, **sections, **origin._asdict()}

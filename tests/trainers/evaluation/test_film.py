@@ -132,6 +132,12 @@ def test_film_has_captions_and_reports_its_episodes(tmp_path: Path) -> None:
     assert bright[3] > max(bright[:3])
 
 
+def test_more_environments_than_fit_into_a_film_are_refused(tmp_path: Path) -> None:
+    for env, most in ((Captioned(num_envs=4), 64), (DrawnEnv(0.5), 1)):
+        with pytest.raises(ConfigurationError, match=f"; use demo.num_envs={most}$"):
+            film(env, policy_for(env), CPU, tmp_path, num_envs=65)
+
+
 class Measured(IdentityEnv):
     """Measures the number of steps of the episode."""
 
