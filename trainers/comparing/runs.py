@@ -197,9 +197,10 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, ValueError, yaml.YAMLError):
         config = None
-    if not isinstance(config, dict) or not all(
-        isinstance(config.get(name) or {}, dict) for name in _SECTIONS
-    ):
+    is_of_run = isinstance(config, dict) and (
+        not config or not config.keys().isdisjoint(("seed", *_SECTIONS))
+    )
+    if not is_of_run or not all(isinstance(config.get(name) or {}, dict) for name in _SECTIONS):
         raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
     return config
 

@@ -434,6 +434,7 @@ REFUSED = {
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
     "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),
+    "damaged settings": (["odd"], "config.yaml cannot be read: it does not hold the settings"),
     "of another program": (
         ["foreign"],
         "config.yaml cannot be read: it does not hold the settings",
@@ -455,6 +456,8 @@ def test_bad_input_is_refused_in_one_line(
             Path(name, "metrics.csv").write_text(metrics)
     Path("broken").mkdir()
     Path("broken/config.yaml").write_text("- a\n")
+    Path("odd").mkdir()
+    Path("odd/config.yaml").write_text(":::")
     Path("foreign").mkdir()
     Path("foreign/config.yaml").write_text("env: fanuc\nagent: [sac]\n")
     before = sorted(Path.cwd().glob("*.html"))
