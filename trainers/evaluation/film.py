@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import new_file
+from torchrl_gpu.checkpoints.files import new_file, partial_file
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
@@ -125,7 +125,8 @@ def film(
     try:
         with (
             new as path,
-            closing(imageio.get_writer(path, fps=1 / frame_seconds, **options)) as writer,
+            partial_file(path) as partial,
+            closing(imageio.get_writer(partial, fps=1 / frame_seconds, **options)) as writer,
         ):
             for number in range(1, episodes + 1):
                 image = None
