@@ -101,8 +101,11 @@ def program_ends() -> Iterator[EndOfProgram]:
 
 
 @contextmanager
-def cleans_up() -> Iterator[None]:
-    """Let signals that end the program raise `Interruption` in the block, which cleans up."""
+def cleans_up(message: str = "") -> Iterator[None]:
+    """Let signals that end the program raise `Interruption` in the block, which cleans up.
+
+    With a message, the block ends with an exception that has it.
+    """
     end = signal.getsignal(signal.SIGINT)
     if not isinstance(end, EndOfProgram):  # a script, which handles signals itself
         yield
@@ -110,6 +113,10 @@ def cleans_up() -> Iterator[None]:
     before, end.must_clean_up = end.must_clean_up, True
     try:
         yield
+    except (Exception, KeyboardInterrupt):
+        if message and end.interruption is not None:  # also where a library has raised another one
+            raise Interruption(end.interruption.number, message) from None
+        raise
     finally:
         end.must_clean_up = before
 

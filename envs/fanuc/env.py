@@ -114,11 +114,11 @@ class FanucEnv(ArmEnv):
             raise ConfigurationError(
                 f"env.robot={robot}, env.urdf={urdf}: both name an arm; set one"
             )
-        steps, speed = settings["hold_steps"], settings["hold_speed"]
-        if settings["success"] == "reach" and (steps, speed) != _HOLD:
-            raise ConfigurationError(
-                f"env.hold_steps={steps}, env.hold_speed={speed:g}: these need env.success=hold"
-            )
+        for name, usual in zip(("hold_steps", "hold_speed"), _HOLD, strict=True):
+            if settings["success"] == "reach" and settings[name] != usual:
+                raise ConfigurationError(
+                    f"env.{name}={settings[name]}: without effect; add env.success=hold"
+                )
         if settings["simulator"] == "genesis" and workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={workers}: env.simulator=genesis has no worker processes; "

@@ -172,7 +172,7 @@ def load_robot(
     except OSError as error:
         raise ConfigurationError(f"{setting}: cannot be read ({reason(error)})") from None
     except ElementTree.ParseError as error:
-        raise ConfigurationError(f"{setting}: is not XML ({error})") from None
+        raise ConfigurationError(f"{setting}: is not XML ({error}); name a .urdf file") from None
     except _InvalidDescriptionError as error:
         raise ConfigurationError(f"{setting}: {error}") from None
 

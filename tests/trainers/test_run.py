@@ -214,6 +214,16 @@ def test_a_run_without_an_update_is_refused_before_anything_is_built(
     assert str(error.value) == reason
 
 
+def test_a_run_is_not_resumed_with_fewer_frames_than_it_has(tmp_path: Path) -> None:
+    folder = run(*QUICK, f"runs={tmp_path}").folder
+    for frames in (16, 48):  # before the first update, and after it
+        with pytest.raises(ConfigurationError) as error:
+            settings_of(f"checkpoint={folder}", f"trainer.total_frames={frames}", "device=cpu")
+        said = f"trainer.total_frames={frames}: the run has 64 frames already; give more"
+        assert str(error.value) == said
+    settings_of(f"checkpoint={folder}", "trainer.total_frames=64", "device=cpu")
+
+
 @pytest.mark.parametrize(
     ("script", "program"),
     [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],

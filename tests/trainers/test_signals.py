@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import psutil
 import pytest
+import torch
 from tensordict import TensorDictBase
 from torch.distributed.launcher.api import LaunchConfig
 
@@ -94,6 +97,8 @@ class Sleeper:
 class SlowEnv(IdentityEnv):
     """Takes its time to build, or for its steps from the 30th one on."""
 
+    capabilities = replace(IdentityEnv.capabilities, can_render=True)
+
     def __init__(
         self,
         num_envs: int = 2,
@@ -116,6 +121,9 @@ class SlowEnv(IdentityEnv):
                 if turns == "another error":
                     raise RuntimeError(turns) from None
                 raise
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        return torch.zeros(64, 64, 3, dtype=torch.uint8)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         self.count += 1
@@ -276,6 +284,21 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     assert program.end(seconds=20.0) == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
     assert " mode=eval checkpoint=runs/" in program.output
+
+
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
+@pytest.mark.parametrize("mode", ["eval", "demo", "record"])
+def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
+    mode: str, send: Callable[[int, int], None], start: Start
+) -> None:
+    slow = "demo" if mode == "demo" else "eval"
+    env = (f"env._target_={__name__}.SlowEnv", f"env.slow_in={slow}")
+    program = start(f"mode={mode}", "agent=random", *env, "evaluation.num_envs=1", "device=cpu")
+    program.wait_for("no slow step", lambda: "steps\n" in program.output)
+    send(program.pid, signal.SIGINT)
+    assert program.end(seconds=20.0) == 130
+    assert program.output.endswith(f"\nmode={mode} was interrupted; nothing was written.\n")
+    assert not (program.folder / "runs").exists()
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """Checkpoint folder of a run: names, lookup and rotation of checkpoints."""
 
 import json
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +13,8 @@ from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
+
+_log = logging.getLogger(__name__)
 
 _MAX_PARTS = 100
 _REPLAY_NAME = re.compile(r"frames_[0-9]{12}_replay\.safetensors")
@@ -284,7 +287,7 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
 
     It names a checkpoint file, a run folder (with `checkpoints/` inside), or a folder of
     checkpoints. `best` chooses from a folder the one with the highest score, if there are scores;
-    otherwise the newest is chosen.
+    otherwise the newest is chosen, with a warning if the record of the scores is damaged.
 
     Raises:
         ConfigurationError: there is no checkpoint at `path`.
@@ -299,10 +302,13 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
         raise ConfigurationError(f"checkpoint={path}: file or folder not found")
     inside = path / "checkpoints"
     folder = CheckpointFolder(inside if inside.is_dir() else path)
-    found = (folder.best() if best else None) or folder.latest()
-    if found is None:
+    newest = folder.latest()
+    if newest is None:
         raise ConfigurationError(f"checkpoint={path}: no frames_*.safetensors in {folder.folder}")
-    return found
+    found = folder.best() if best else newest
+    if found is None and (record := folder.folder / "best.json").exists():
+        _log.warning("%s: damaged, or of a deleted checkpoint; using %s", record, newest.name)
+    return found or newest
 
 
 def _write(files: Mapping[Path, Snapshot]) -> None:

@@ -87,25 +87,60 @@ def numbered(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def made_folders(path: Path) -> Iterator[None]:
+    """Create the folders above a path; those that are still empty after the block are deleted.
+
+    Raises:
+        ConfigurationError: a folder cannot be created.
+    """
+    missing = [folder for folder in path.parents if not folder.exists()]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+    try:
+        yield
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@contextlib.contextmanager
+def partial_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a temporary file, which replaces `path` if the block ends without an error.
+
+    It has the suffix of `path`, for libraries that choose the format by it.
+    """
+    partial = path.with_name(f".{path.stem}.{os.getpid()}{PARTIAL_SUFFIX}{path.suffix}")
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Create a file, or if it exists the first `numbered` one that does not, in its folder.
 
-    No other process gets the same file. It is deleted if it is still empty after the block.
+    No other process gets the same file. It is deleted if it is still empty after the block, with
+    the folders that were created for it.
 
     Raises:
         ConfigurationError: the file cannot be created.
     """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for free in numbered(path):
-            with contextlib.suppress(FileExistsError):
-                free.touch(exist_ok=False)
-                break
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
-    try:
-        yield free
-    finally:
-        with contextlib.suppress(OSError):
-            if not free.stat().st_size:
-                free.unlink()
+    with made_folders(path):
+        try:
+            for free in numbered(path):
+                with contextlib.suppress(FileExistsError):
+                    free.touch(exist_ok=False)
+                    break
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+        try:
+            yield free
+        finally:
+            with contextlib.suppress(OSError):
+                if not free.stat().st_size:
+                    free.unlink()

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, made_folders, reason
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from torchrl_gpu.replay.episodes import Episode
 
@@ -89,16 +89,17 @@ def new_dataset(
     check_new(path, format)
     # Minari takes a relative path for one below the folder itself.
     partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    try:
-        partial.mkdir(parents=True)
-        writer = _module(format).Writer(partial, path.name, interface)
-        yield writer.add
-        writer.close()
-        partial.rename(path)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with made_folders(path.absolute()):
+        try:
+            partial.mkdir()
+            writer = _module(format).Writer(partial, path.name, interface)
+            yield writer.add
+            writer.close()
+            partial.rename(path)
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def write_dataset(

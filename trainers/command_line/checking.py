@@ -35,6 +35,7 @@ from trainers.components.sections import (
     SECTIONS,
     take_automatic,
 )
+from trainers.evaluation.film import check_num_envs
 from trainers.exporting.extra import WRITES, check_extra
 from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
@@ -98,7 +99,12 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
     _check_tune(general.mode, typed)
     _check_overlap(components, device, is_remote=bool(remote))
     _check_viewer(general, typed, components["env"], device)
+    if general.mode == "demo":
+        several = capabilities_of(components["env"], device).renders_several
+        several = several or general.viewer == "web"  # which shows them one after the other
+        check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)
     if trains:
+        _check_frames(typed, components, origin.state)
         _check_training(components, collectors, count)
     parts: dict[str, Any] = {**components, **sections, **origin._asdict()}
     settings = Settings(
@@ -195,6 +201,20 @@ def _check_viewer(
     check_address(general.viewer_host, general.viewer_port)
     if capabilities_of(env, device).can_render is False:
         raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
+
+
+def _check_frames(
+    typed: Mapping[str, Any], components: Mapping[str, Component], state: Mapping[str, Any] | None
+) -> None:
+    """Refuse a typed length that the run to resume has passed; the last step may pass it too."""
+    total_frames = components["trainer"].settings["total_frames"]
+    frames = (state or {}).get("frames")
+    step = components["env"].settings.get("num_envs") or 1
+    is_typed = "trainer.total_frames" in typed and isinstance(frames, int)
+    if is_typed and frames >= total_frames + step:
+        raise ConfigurationError(
+            f"trainer.total_frames={total_frames}: the run has {frames:,} frames already; give more"
+        )
 
 
 def _check_training(

@@ -55,9 +55,15 @@ def check_names(config: DictConfig) -> None:
 
 
 def check_chosen(config: DictConfig, checkpoint: Path | None = None) -> None:
-    """Refuse a command that chooses no agent or no environment, nor does its checkpoint."""
+    """Refuse a command without agent, environment or a checkpoint that names them."""
+    mode = general_settings(config).mode
     for group in ("agent", "env"):
         if OmegaConf.select(config, f"{group}.{TARGET}") is None:
+            if group == "agent" and checkpoint is None and mode not in ("train", "tune"):
+                raise ConfigurationError(
+                    f"mode={mode}: checkpoint=RUN is missing, a run folder or a file; without one, "
+                    "choose an agent that does not learn, as in agent=random env=fanuc"
+                )
             known = ", ".join(choices_of(group))
             lacks = "" if checkpoint is None else f", because {checkpoint} does not name it"
             raise ConfigurationError(f"{group}= is missing{lacks}; choose one of: {known}")

@@ -182,23 +182,53 @@ def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
     groups.sort(key=lambda group: -group.interquartile_mean)
     if len(groups) == 1:
         return groups
-    return [
-        replace(group, number=number, name=f"{number + 1} {_name(group, groups)}")
-        for number, group in enumerate(groups)
-    ]
+    names: dict[int, str] = {}
+    for agent in {group.name for group in groups}:
+        names |= _names({n: group for n, group in enumerate(groups) if group.name == agent})
+    return [replace(g, number=n, name=f"{n + 1} {names[n]}") for n, g in enumerate(groups)]
 
 
-def _name(group: Group, groups: Sequence[Group]) -> str:
-    own = [other for other in groups if other.name == group.name]
-    names = [name for name in differences(own) if _distinguishes(name)]
-    names.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
-    lasts = Counter(name.rpartition(".")[2] for name in names)
-    shown = []
-    for name in names[:_SHOWN]:
+def _names(groups: Mapping[int, Group]) -> dict[int, str]:
+    """Return a different name for each group of one agent, by number."""
+    settings = [name for name in differences([*groups.values()]) if _distinguishes(name)]
+    settings.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
+    values = {n: {name: group.setting(name) for name in settings} for n, group in groups.items()}
+    telling = {n: _telling(own, [*values.values()]) for n, own in values.items()}
+    names: dict[int, str] = {}
+    for count in range(_SHOWN, max(_SHOWN, *map(len, telling.values())) + 1):
+        shown = {n: tuple(texts[:count]) for n, texts in telling.items()}
+        uses = Counter(shown.values())
+        for n, texts in shown.items():
+            # As few as make a name: of a group of defaults, from which each other one differs in
+            # another setting, all of them would be one for each.
+            if n not in names and (uses[texts] == 1 or count >= len(telling[n])):
+                left = len(telling[n]) - len(texts)
+                more = [f"{left} more"] if left else []
+                names[n] = ", ".join([groups[n].name, *texts, *more])
+    return names
+
+
+def _telling(own: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the settings that tell a group apart from the others, the most telling one first.
+
+    Args:
+        own: settings of the group by name, those of agent and environment first.
+        values: the same of all groups of its agent.
+    """
+    lasts = Counter(name.rpartition(".")[2] for name in own)
+    others, texts = [each for each in values if each != own], []
+    while others:
+        differ = {name: sum(other[name] != own[name] for other in others) for name in own}
+        # What the group has says more than what it lacks.
+        name = max(own, key=lambda n: (differ[n] > 0 and own[n] != "-", differ[n]))
+        others = [other for other in others if other[name] == own[name]]
         last = name.rpartition(".")[2]  # enough, where no other one has the same
-        shown.append(f"{last if lasts[last] == 1 else name}={cut(group.setting(name))}")
-    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
-    return ", ".join([group.name, *shown, *more])
+        short = last if lasts[last] == 1 else name
+        value = cut(own[name])
+        if {value} & {cut(each[name]) for each in values if each[name] != own[name]}:
+            value = own[name]  # another one begins with the same characters
+        texts.append(f"without {short}" if value == "-" else f"{short}={value}")
+    return texts
 
 
 def cut(text: str, size: int = 20) -> str:

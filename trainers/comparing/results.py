@@ -105,7 +105,7 @@ class Results:
 
     @property
     def settings(self) -> tuple[list[list[str]], list[list[str]]]:
-        """Settings that differ, and those of which the agents of some groups have none.
+        """Settings that differ, and those that some agents have and others lack.
 
         Each is a row: its name, and its value in each group.
         """
@@ -114,8 +114,12 @@ class Results:
             for name in differences(self.groups)
             if not name.startswith("choices.") and not name.endswith("_target_")
         ]
+        agents = {group.runs[0].agent for group in self.groups}
+        own = [[g for g in self.groups if g.runs[0].agent == agent] for agent in agents]
+        telling = {name for groups in own for name in differences(groups)}
         rows = [[name, *(group.setting(name) for group in self.groups)] for name in names]
-        return [row for row in rows if "-" not in row], [row for row in rows if "-" in row]
+        common = [row for row in rows if "-" not in row or row[0] in telling]
+        return common, [row for row in rows if row not in common]
 
 
 def _reached(group: Group, level: float, axis: Axis, text: Callable[[float], str]) -> str:

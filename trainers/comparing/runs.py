@@ -20,6 +20,7 @@ from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import Scores
 from trainers.components.sections import flat, full_name
+from trainers.components.trust import resolved
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ def read_run(folder: Path) -> Run:
     named = choices.get("agent") or agent.get("_target_") or summary.get("agent", "?")
     run = Run(
         folder=folder,
-        settings={name: _as_text(value) for name, value in flat(config).items()},
+        settings={n: _as_text(v) for n, v in flat(resolved(config, config)).items()},
         env=full_name(str(chosen), env.get("name")) if chosen else str(summary.get("env", "?")),
         agent=str(named).rpartition(".")[2],
         metrics=metrics,
@@ -196,9 +197,10 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         config = yaml.load(path.read_text(encoding="utf-8"), loader)
     except (OSError, ValueError, yaml.YAMLError):
         config = None
-    if not isinstance(config, dict) or not all(
-        isinstance(config.get(name) or {}, dict) for name in _SECTIONS
-    ):
+    is_of_run = isinstance(config, dict) and (
+        not config or not config.keys().isdisjoint(("seed", *_SECTIONS))
+    )
+    if not is_of_run or not all(isinstance(config.get(name) or {}, dict) for name in _SECTIONS):
         raise ConfigurationError(f"{path} cannot be read: it does not hold the settings of a run")
     return config
 

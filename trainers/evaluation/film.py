@@ -18,7 +18,7 @@ from torchrl.envs import EnvBase
 from torchrl.envs.utils import step_mdp
 
 from torchrl_gpu.arguments import checked
-from torchrl_gpu.checkpoints.files import new_file
+from torchrl_gpu.checkpoints.files import new_file, partial_file
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.captions import write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
@@ -33,6 +33,7 @@ Video = Literal["mp4", "gif"]
 
 # Step duration of an environment that does not declare one.
 USUAL_STEP_SECONDS = 1 / 30
+_MAX_SHOWN = 64  # environments
 # A picture with a shorter side, in pixels, is enlarged, so that captions cover little of it.
 _SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
@@ -69,7 +70,7 @@ def film(
     *,
     seed: int = 0,
     episodes: Annotated[int, Field(ge=1)] = 8,
-    num_envs: Annotated[int, Field(ge=1, le=64)] = 1,
+    num_envs: Annotated[int, Field(ge=1)] = 1,
     video: Video = "mp4",
     speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
     seconds_between: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5,
@@ -87,8 +88,8 @@ def film(
         folder: folder of the film; it is created if necessary.
         seed: seed of the environment; equal seeds give equal films.
         episodes: number of consecutive episodes.
-        num_envs: number of environments shown side by side; an episode ends when it has ended in
-            all of them.
+        num_envs: number of environments shown side by side, at most 64; an episode ends when it
+            has ended in all of them.
         video: file format, `mp4` or `gif`.
         speed: playback speed as a multiple of real time; a step without a declared duration takes
             1/30 s. Steps beyond 60 frames per second (GIF: 25) are skipped.
@@ -104,8 +105,7 @@ def film(
     env = as_environment(env)
     if not env.capabilities.can_render:
         raise ConfigurationError(f"mode=demo: {name_of(env)} cannot render")
-    if num_envs > 1 and not env.capabilities.renders_several:
-        raise ConfigurationError(f"demo.num_envs={num_envs}: {name_of(env)} renders one at a time")
+    check_num_envs(num_envs, name_of(env), several=env.capabilities.renders_several)
     shown: int | list[int] = 0 if num_envs == 1 else list(range(num_envs))
     filmed = FilmedEpisodes(env, num_envs)
     policy.eval()
@@ -125,7 +125,8 @@ def film(
     try:
         with (
             new as path,
-            closing(imageio.get_writer(path, fps=1 / frame_seconds, **options)) as writer,
+            partial_file(path) as partial,
+            closing(imageio.get_writer(partial, fps=1 / frame_seconds, **options)) as writer,
         ):
             for number in range(1, episodes + 1):
                 image = None
@@ -140,6 +141,25 @@ def film(
     except OSError as error:
         raise ConfigurationError(f"the film could not be written: {error}") from error
     return Film(path, filmed.evaluation(), filmed.measurements())
+
+
+def check_num_envs(num_envs: int, name: str, *, several: bool) -> None:
+    """Refuse more environments than are shown together.
+
+    Args:
+        num_envs: number of environments to show.
+        name: name of their class.
+        several: whether more than one can be shown.
+
+    Raises:
+        ConfigurationError: there are too many.
+    """
+    most = _MAX_SHOWN if several else 1
+    if num_envs > most:
+        raise ConfigurationError(
+            f"demo.num_envs={num_envs}: {name} shows at most {most} at a time; use "
+            f"demo.num_envs={most}"
+        )
 
 
 def enlarged(picture: Picture) -> Picture:

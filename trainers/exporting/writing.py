@@ -16,7 +16,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, reason
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, made_folders, reason
 from torchrl_gpu.environments.capabilities import Element
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.evaluation.evaluation import Evaluation
@@ -175,11 +175,12 @@ def _quiet() -> Iterator[None]:
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `folder` when the block ends without an exception."""
     partial = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        partial.rename(folder)  # fails if there is one with files
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with made_folders(folder):
+        try:
+            partial.mkdir()
+            yield partial
+            partial.rename(folder)  # fails if there is one with files
+        except OSError as error:
+            raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)

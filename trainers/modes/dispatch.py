@@ -25,14 +25,16 @@ def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutco
         processes: processes that train together; all of them return the same outcome.
     """
     keep_freed_memory()
+    mode = settings.general.mode
+    is_short = mode in _MODES and settings.general.viewer == "off"  # which only a signal ends
     with (
-        cleans_up(),
+        cleans_up(f"\nmode={mode} was interrupted; nothing was written." if is_short else ""),
         cpu_threads(settings.general.threads),
         limited_memory(settings.device, settings.memory_limit),
     ):
-        if settings.general.mode == "train":
+        if mode == "train":
             return train(settings, processes)
-        if settings.general.mode == "tune":  # imports Optuna, which may be missing
+        if mode == "tune":  # imports Optuna, which may be missing
             outcome: RunOutcome = resolve_name("trainers.modes.tune:tune")(settings)
             return outcome
-        return _MODES[settings.general.mode](settings)
+        return _MODES[mode](settings)

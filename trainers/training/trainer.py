@@ -128,7 +128,8 @@ class TorchRLTrainer(CheckedFields):
 
     Raises:
         ConfigurationError: an argument is out of range, the run would end before its first update,
-            or `overlap` is true and agent or environment cannot overlap.
+            `stop_at_score` is above any success rate, or `overlap` is true and agent or environment
+            cannot overlap.
     """
 
     env: EnvBase = field(kw_only=False)
@@ -170,6 +171,12 @@ class TorchRLTrainer(CheckedFields):
         self.frames_per_step = self.num_envs * self.processes.count
         settings = partial(getattr, agent), partial(getattr, self)
         check_updates(type(agent), *settings, self.frames_per_step)
+        is_rate = "success" in env.observation_spec.keys()  # noqa: SIM118 (of TensorDict)
+        if is_rate and self.stop_at_score is not None and self.stop_at_score > 1:
+            raise ConfigurationError(
+                f"trainer.stop_at_score={self.stop_at_score:g}: scores in {name_of(env)} are "
+                "success rates from 0 to 1; use 0.95 for 95 %"
+            )
         length = self.total_frames, self.random_frames, self.frames_per_step
         self.execution.plan(learned_transitions(agent, *length), agent.device, agent.can_capture)
 

@@ -549,8 +549,8 @@ def test_arm_from_a_user_urdf(make_env: MakeEnv, tmp_path: Path) -> None:
             {"robot": "lr_mate_200id", "urdf": "no/such.urdf"},
             r"env\.robot=lr_mate_200id, env\.urdf=no/such\.urdf: both name an arm",
         ),
-        ({"hold_steps": 5}, r"env\.hold_steps=5, .*: these need env\.success=hold"),
-        ({"hold_speed": 0.1}, r"env\.hold_speed=0\.1: these need env\.success=hold"),
+        ({"hold_steps": 5}, r"^env\.hold_steps=5: without effect; add env\.success=hold"),
+        ({"hold_speed": 0.1}, r"^env\.hold_speed=0\.1: without effect; add env\.success=hold"),
         ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
     ],
 )

@@ -108,7 +108,7 @@ def _edited(text: str) -> str:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("not XML at all", "is not XML"),
+        ("not XML at all", r"is not XML \(.*\); name a \.urdf file"),
         ("<html></html>", "is not a URDF"),
         ("<mujoco/>", "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
         ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),

@@ -276,6 +276,21 @@ def test_find_checkpoint_returns_the_newest_without_scores(tmp_path: Path) -> No
     assert find_checkpoint(tmp_path, best=True) == latest
 
 
+def test_find_checkpoint_reports_a_damaged_record_of_the_best(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = CheckpointFolder(tmp_path)
+    folder.prepare(100, {}, score=1.0)()
+    latest = folder.prepare(200, {}, score=0.5)()
+    (tmp_path / "best.json").write_text("{")
+    assert find_checkpoint(tmp_path) == latest
+    assert not caplog.messages
+    assert find_checkpoint(tmp_path, best=True) == latest
+    (message,) = caplog.messages
+    assert "best.json: damaged" in message
+    assert message.endswith(f"using {latest.name}")
+
+
 def test_find_checkpoint_names_the_missing_path(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"checkpoint=.*none: file or folder not found"

@@ -43,6 +43,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=foo", "env=fanuc"], f"unknown agent foo; choose one of: {AGENTS}"),
         (["agent=sac", "env=foo"], f"unknown env foo; choose one of: {ENVS}"),
         (["env=fanuc"], f"agent= is missing; choose one of: {AGENTS}"),
+        (["mode=eval"], "error: mode=eval: checkpoint=RUN is missing, a run folder or a file; "),
+        (
+            ["mode=demo", "agent=zero", "env=fanuc", "demo.num_envs=100000"],
+            "error: demo.num_envs=100000: fanuc shows at most 1 at a time; use demo.num_envs=1",
+        ),
         ([*BASE, "trainer=foo"], "unknown trainer foo; choose one of: default"),
         ([*BASE, "--foo"], "unrecognized arguments: --foo; see --help"),
         ([*BASE, "--cfg", "foo"], "invalid choice: 'foo'"),

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,57 @@ def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     assert 0.5 <= pair.value <= 1
     assert np.isnan([pair.low, pair.high]).all()  # one of the groups has a single run
     assert re.search(r"better than .+\d  +-$", write_page([runs], "compare"), re.MULTILINE)
+
+
+NAMES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "one setting each": (
+        [{"agent.a": 1}, {"agent.a": 0, "agent.b": 1}, {"agent.a": 0, "trainer.c": 1}, {}],
+        ["a=1", "b=1", "c=1", "a=0, b=0, c=0"],
+    ),
+    "many settings": (
+        [{f"agent.s{number}": 1} for number in range(8)] + [{}],
+        [*(f"s{number}=1" for number in range(8)), "s0=0, s1=0, s2=0, 5 more"],
+    ),
+    "all combinations of four": (
+        [{f"agent.s{n}": number >> n & 1 for n in range(4)} for number in range(16)],
+        [", ".join(f"s{n}={number >> n & 1}" for n in range(4)) for number in range(16)],
+    ),
+    "settings that some lack": (
+        [{"env.options": "null"}, {"env.options.g": 9}, {"env.options.g": 9, "env.options.h": 1}],
+        ["options=null", "g=9, without h", "h=1"],
+    ),
+    "long values": (
+        [{"agent.path": "datasets/of/the/arm/1"}, {"agent.path": "datasets/of/the/arm/2"}],
+        ["path=datasets/of/the/arm/1", "path=datasets/of/the/arm/2"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_tell_groups_of_one_agent_apart(case: str) -> None:
+    settings, names = NAMES[case]
+    known = dict.fromkeys((n for each in settings for n in each if "options" not in n), 0)
+    runs = []
+    for number, each in enumerate(settings):
+        run = made("reach", "sac", 0, 1 - number / 100)
+        text = {name: str(value) for name, value in (known | each).items()}
+        runs.append(replace(run, settings={**run.settings, **text}))
+    (groups,) = grouped(runs).values()
+    assert [group.name for group in groups] == [f"{n} sac, {x}" for n, x in enumerate(names, 1)]
+
+
+def test_settings_that_only_some_runs_have_are_in_the_table(runs: Path) -> None:
+    for folder, options in zip(folders(runs), ("gravity: 9", "gravity: 8", "wind: 1"), strict=True):
+        edit(folder / "config.yaml", ("options: null", f"options: {{{options}}}"))
+    text = write_page([runs], "compare")
+    assert re.search(r"^env.options.gravity +\S+ +\S+ +\S+$", text, re.MULTILINE)
+    assert "ppo, gravity=8" in text
+
+
+def test_a_setting_that_follows_another_one_is_shown_as_its_number(runs: Path) -> None:
+    folder = folders(runs)[0]
+    assert "learning_rate_frames: ${trainer.total_frames}" in (folder / "config.yaml").read_text()
+    assert read_run(folder).settings["agent.learning_rate_frames"] == "768"
 
 
 def test_a_run_is_read_as_it_was_trained(runs: Path) -> None:
@@ -382,6 +434,7 @@ REFUSED = {
     "no evaluation": (["young"], "young: the run has no evaluation yet"),
     "not metrics": (["other"], "metrics.csv is not the metrics file of a run"),
     "not settings": (["broken"], "config.yaml cannot be read: it does not hold the settings"),
+    "damaged settings": (["odd"], "config.yaml cannot be read: it does not hold the settings"),
     "of another program": (
         ["foreign"],
         "config.yaml cannot be read: it does not hold the settings",
@@ -403,6 +456,8 @@ def test_bad_input_is_refused_in_one_line(
             Path(name, "metrics.csv").write_text(metrics)
     Path("broken").mkdir()
     Path("broken/config.yaml").write_text("- a\n")
+    Path("odd").mkdir()
+    Path("odd/config.yaml").write_text(":::")
     Path("foreign").mkdir()
     Path("foreign/config.yaml").write_text("env: fanuc\nagent: [sac]\n")
     before = sorted(Path.cwd().glob("*.html"))

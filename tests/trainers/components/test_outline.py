@@ -106,7 +106,7 @@ def test_outlines_are_read_without_torch() -> None:
         ),
         ("agent=rainbow agent.value_max=-30", "agent.value_max=-30: it must be above agent.value_"),
         ("agent=sac agent.critic=categorical agent.value_max=-20", "agent.value_max=-20: it must"),
-        ("env=fanuc env.hold_steps=3", "env.hold_steps=3, env.hold_speed=0.05: these need"),
+        ("env=fanuc env.hold_steps=3", "env.hold_steps=3: without effect; add env.success"),
         ("env=fanuc env.robot=lr_mate_200id env.urdf=a.urdf", "env.urdf=a.urdf: both name an arm"),
         ("env=fanuc env.simulator=genesis env.num_workers=2", "env.num_workers=2: env.simulator"),
         ("env=lift_cube env.frame_stack=2", "env.frame_stack=2: there are no images"),

@@ -95,6 +95,21 @@ def test_speeds_and_pauses_that_no_film_can_have_are_refused(video: Any, tmp_pat
     assert made.path.stat().st_size > 0
 
 
+class InterruptedEnv(DrawnEnv):
+    def render(self, index: Any = 0) -> torch.Tensor:
+        if len(self.drawn) == STEPS // 2:
+            raise KeyboardInterrupt
+        return super().render(index)
+
+
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_a_film_that_was_interrupted_leaves_nothing(video: Any, tmp_path: Path) -> None:
+    env = InterruptedEnv(0.5)
+    with pytest.raises(KeyboardInterrupt):
+        film(env, policy_for(env), CPU, tmp_path / "runs" / "videos", video=video)
+    assert not list(tmp_path.iterdir())
+
+
 def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
     env = DrawnEnv(None)
     made = film(env, policy_for(env), CPU, tmp_path, episodes=1, video="gif")
@@ -130,6 +145,12 @@ def test_film_has_captions_and_reports_its_episodes(tmp_path: Path) -> None:
     bright = [int((tile > 128).sum()) for tile in tiles]
     assert min(bright) > 100, "every environment has a caption"
     assert bright[3] > max(bright[:3])
+
+
+def test_more_environments_than_fit_into_a_film_are_refused(tmp_path: Path) -> None:
+    for env, most in ((Captioned(num_envs=4), 64), (DrawnEnv(0.5), 1)):
+        with pytest.raises(ConfigurationError, match=f"; use demo.num_envs={most}$"):
+            film(env, policy_for(env), CPU, tmp_path, num_envs=65)
 
 
 class Measured(IdentityEnv):

@@ -1,6 +1,7 @@
 import csv
 import math
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
 
 from agents import PPO, SAC
 from agents.base import Agent
+from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -497,6 +499,15 @@ def test_a_run_without_an_update_is_refused(
         make_trainer(tmp_path, **settings)
     assert str(error.value) == reason
     assert not list(tmp_path.iterdir())
+
+
+def test_a_score_above_any_success_rate_is_refused(tmp_path: Path) -> None:
+    said = r"stop_at_score=95: scores in IdentityEnv are success rates from 0 to 1; use 0\.95 for"
+    with pytest.raises(ConfigurationError, match=said):
+        make_trainer(tmp_path, stop_at_score=95)
+    make_trainer(tmp_path, stop_at_score=1).close()
+    with closing(GymnasiumEnv(name="CartPole-v1", num_envs=2)) as env:  # scored by its returns
+        TorchRLTrainer(env, build_for(env, PPO), tmp_path, stop_at_score=475).close()
 
 
 def test_a_run_that_ends_before_its_first_rollout_is_refused(tmp_path: Path) -> None:
