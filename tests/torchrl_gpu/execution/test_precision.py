@@ -147,7 +147,7 @@ def test_a_saved_scale_of_0_or_none_is_refused() -> None:
     state = execution.state_dict()
     with pytest.raises(ConfigurationError, match="the scale of fp16 is not above 0"):
         execution.check_state({**state, "precision": state["precision"] | {"scale": 0.0}})
-    with pytest.raises(ConfigurationError, match="lacks precision"):
+    with pytest.raises(ConfigurationError, match="the saved execution lacks"):
         execution.check_state({"format": "fp16"})
 
 

@@ -54,6 +54,14 @@ class WholeGraph(Execution):
         return torch.compile(loss, fullgraph=TRACES_GRADIENTS, backend="aot_eager")
 
 
+@pytest.fixture(autouse=True)
+def measures_anew() -> Iterator[None]:
+    """Forget the speeds that the process has measured, or that a test has made up."""
+    products._measured.cache_clear()
+    yield
+    products._measured.cache_clear()
+
+
 @pytest.fixture
 def by_onednn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let oneDNN compute all products of agents, however small."""
