@@ -199,8 +199,8 @@ def _names(groups: Mapping[int, Group]) -> dict[int, str]:
         shown = {n: tuple(texts[:count]) for n, texts in telling.items()}
         uses = Counter(shown.values())
         for n, texts in shown.items():
-            # As few as make a name: of a group of defaults, from which each other one differs in
-            # another setting, all of them would be one for each.
+            # The fewest that make the name unique: if every other group has one setting that is
+            # not the default, a group of defaults would otherwise name all of these settings.
             if n not in names and (uses[texts] == 1 or count >= len(telling[n])):
                 left = len(telling[n]) - len(texts)
                 more = [f"{left} more"] if left else []

@@ -58,9 +58,10 @@ class Evaluator:
         processes: Processes = ONE_PROCESS,
         **options: Any,
     ) -> Evaluation:
-        """Run the greedy policy for a number of episodes; None for that of the constructor.
+        """Run the greedy policy for a number of episodes.
 
-        The arguments are those of `trainers.evaluate`.
+        The arguments are those of `trainers.evaluate`; without `episodes`, the number is that of
+        the constructor.
         """
         episodes = self.episodes if episodes is None else episodes
         env = self._env(max(1, share_of(episodes, processes)))

@@ -148,7 +148,7 @@ def check_num_envs(num_envs: int, name: str, *, several: bool) -> None:
 
     Args:
         num_envs: number of environments to show.
-        name: name of their class.
+        name: name of the environment.
         several: whether more than one can be shown.
 
     Raises:
@@ -200,7 +200,7 @@ def step_once(
 class FilmedEpisodes:
     """Follows the first episode that each of the filmed environments plays after a reset.
 
-    Filmed are the first `count` environments of a batch.
+    The first `count` environments of a batch are filmed.
     """
 
     def __init__(self, env: Environment, count: int) -> None:

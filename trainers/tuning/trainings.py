@@ -41,8 +41,8 @@ def trial_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
 def training_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
     """Return the settings of a training, those of the search with some changed, and check them.
 
-    The update is not compiled unless the command says so: that takes longer than a trial has. What
-    differs is `changed`, by dotted name.
+    The changed settings are given by dotted name. Updates are not compiled unless the command says
+    so: that takes longer than a trial has.
     """
     device = str(settings.device)
     typed = {"compile": "off", **_typed(settings), "mode": "train", "device": device, **changed}

@@ -69,8 +69,11 @@ class Page:
     def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
         """Add the controls, once there is something to play.
 
-        They offer checkpoints by name, of which one is chosen, one of the environments, and a speed
-        as a multiple of real time.
+        Args:
+            names: names of the checkpoints to choose from.
+            chosen: the checkpoint that is shown first.
+            num_envs: number of environments to choose from.
+            speed: playback speed as a multiple of real time.
         """
         gui = self._gui
         self._choice = gui.add_dropdown("Checkpoint", [*names], initial_value=chosen)
