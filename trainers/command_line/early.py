@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -13,6 +13,8 @@ from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import GROUPS, choices_of
 from trainers.components.outline import outline_of
 from trainers.components.sections import BASES, PROVIDED, SECTIONS, TARGET, parts_of, take_automatic
+
+_UNTRAINED: Final = "choose an agent that does not learn, as in agent=random env=fanuc"
 
 
 @one_line_errors()
@@ -60,9 +62,9 @@ def check_chosen(config: DictConfig, checkpoint: Path | None = None) -> None:
     for group in ("agent", "env"):
         if OmegaConf.select(config, f"{group}.{TARGET}") is None:
             if group == "agent" and checkpoint is None and mode not in ("train", "tune"):
+                instead = "" if mode == "export" else f"; without one, {_UNTRAINED}"
                 raise ConfigurationError(
-                    f"mode={mode}: checkpoint=RUN is missing, a run folder or a file; without one, "
-                    "choose an agent that does not learn, as in agent=random env=fanuc"
+                    f"mode={mode}: checkpoint=RUN is missing, a run folder or a file{instead}"
                 )
             known = ", ".join(choices_of(group))
             lacks = "" if checkpoint is None else f", because {checkpoint} does not name it"

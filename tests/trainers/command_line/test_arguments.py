@@ -44,6 +44,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=sac", "env=foo"], f"unknown env foo; choose one of: {ENVS}"),
         (["env=fanuc"], f"agent= is missing; choose one of: {AGENTS}"),
         (["mode=eval"], "error: mode=eval: checkpoint=RUN is missing, a run folder or a file; "),
+        (["mode=export"], "mode=export: checkpoint=RUN is missing, a run folder or a file\n"),
         (
             ["mode=demo", "agent=zero", "env=fanuc", "demo.num_envs=100000"],
             "error: demo.num_envs=100000: fanuc shows at most 1 at a time; use demo.num_envs=1",
@@ -172,7 +173,7 @@ def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
     lines = errors.strip().splitlines()
     assert len(lines) == 1, errors
     assert lines[0].startswith("error: ")
-    assert said in lines[0]
+    assert said in f"{lines[0]}\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
