@@ -224,6 +224,30 @@ def test_a_run_is_not_resumed_with_fewer_frames_than_it_has(tmp_path: Path) -> N
     settings_of(f"checkpoint={folder}", "trainer.total_frames=64", "device=cpu")
 
 
+class EightEnvs(IdentityEnv):
+    """Environments whose number is no setting."""
+
+    def __init__(self) -> None:
+        super().__init__(num_envs=8)
+
+
+def test_a_run_of_any_class_that_has_passed_its_length_is_not_refused(tmp_path: Path) -> None:
+    arguments = [
+        "agent=sac",
+        f"env._target_={__name__}.EightEnvs",
+        *QUICK[3:],
+        "trainer.total_frames=68",
+        f"runs={tmp_path}",
+        "resume=auto",
+    ]
+    ended = run(*arguments)
+    assert list(ended.evaluations) == [32, 64, 72]
+    again = run(*arguments)
+    assert (again.folder, again.evaluations) == (ended.folder, ended.evaluations)
+    with pytest.raises(ConfigurationError, match="the run has 72 frames already; give more"):
+        settings_of(f"checkpoint={ended.folder}", "trust=tests", "trainer.total_frames=70")
+
+
 @pytest.mark.parametrize(
     ("script", "program"),
     [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],

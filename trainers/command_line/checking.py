@@ -104,7 +104,8 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
         several = several or general.viewer == "web"  # which shows them one after the other
         check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)
     if trains:
-        _check_frames(typed, components, origin.state)
+        total_frames = components["trainer"].settings["total_frames"]
+        _check_frames(typed, total_frames, origin.state or {})
         _check_training(components, collectors, count)
     parts: dict[str, Any] = {**components, **sections, **origin._asdict()}
     settings = Settings(
@@ -203,15 +204,11 @@ def _check_viewer(
         raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
 
 
-def _check_frames(
-    typed: Mapping[str, Any], components: Mapping[str, Component], state: Mapping[str, Any] | None
-) -> None:
-    """Refuse a typed length that the run to resume has passed; the last step may pass it too."""
-    total_frames = components["trainer"].settings["total_frames"]
-    frames = (state or {}).get("frames")
-    step = components["env"].settings.get("num_envs") or 1
-    is_typed = "trainer.total_frames" in typed and isinstance(frames, int)
-    if is_typed and frames >= total_frames + step:
+def _check_frames(typed: Mapping[str, Any], total_frames: int, resumed: Mapping[str, Any]) -> None:
+    """Refuse a typed length that the run to resume has reached, unless it is that of the run."""
+    own = resumed.get("config", {}).get("trainer", {}).get("total_frames")
+    frames = resumed.get("frames", 0)
+    if "trainer.total_frames" in typed and total_frames != own and frames >= total_frames:
         raise ConfigurationError(
             f"trainer.total_frames={total_frames}: the run has {frames:,} frames already; give more"
         )
