@@ -99,8 +99,12 @@ class Run:
         return float(self.curve[axis][there[0]]) if len(there) else math.inf
 
     def film(self) -> Path | None:
-        """Return the newest film in the run folder; None if there is none."""
-        found = (path for path in self.folder.glob("videos/*") if path.suffix in FILMS)
+        """Return the newest film in the run folder; None if there is none.
+
+        One that is being made is an empty file, and a hidden one with the pictures so far.
+        """
+        visible = self.folder.glob("videos/[!.]*")
+        found = (path for path in visible if path.suffix in FILMS and path.stat().st_size)
         return max(found, default=None)
 
 

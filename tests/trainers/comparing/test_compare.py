@@ -18,6 +18,7 @@ from PIL import Image
 
 from tests.helpers.browser import find_browser, open_page
 from tests.helpers.program import call, environments_built_once
+from torchrl_gpu.checkpoints.files import new_file, partial_file
 from trainers.comparing.command import write_page
 from trainers.comparing.drawing import Curve, draw_curves
 from trainers.comparing.groups import (
@@ -353,6 +354,20 @@ def test_a_large_film_is_linked(runs: Path) -> None:
     (source,) = Page(Path("pages/page.html").read_text()).sources
     linked = Path("pages") / source.replace("%20", " ")
     assert linked.resolve() == film.resolve()
+
+
+def test_a_film_that_is_being_made_is_left_out(runs: Path) -> None:
+    folder = folders(runs)[0]
+    with (
+        new_file(folder / "videos" / "demo_2.mp4") as path,
+        partial_file(path) as partial,
+    ):
+        partial.write_bytes(bytes(8))
+        assert read_run(folder).film() is None
+        film = folder / "videos" / "demo_1.mp4"
+        film.write_bytes(bytes(8))
+        assert read_run(folder).film() == film
+    assert read_run(folder).film() == path
 
 
 def test_dots_are_not_thinned_as_lines_are() -> None:
