@@ -117,6 +117,31 @@ def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
         assert image.size == (256, 256)
 
 
+class SizedEnv(DrawnEnv):
+    """Renders black pictures of one size."""
+
+    def __init__(self, width: int, height: int) -> None:
+        super().__init__(None)
+        self.shape_of_picture = height, width, 3
+
+    def render(self, index: Any = 0) -> torch.Tensor:
+        return torch.zeros(self.shape_of_picture, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("size", "filmed"),
+    [((500, 500), (500, 500)), ((242, 246), (242, 246)), ((301, 243), (302, 244))],
+)
+def test_a_film_has_the_size_of_its_pictures_or_the_next_even_one(
+    size: tuple[int, int], filmed: tuple[int, int], tmp_path: Path
+) -> None:
+    env = SizedEnv(*size)
+    path = film(env, policy_for(env), CPU, tmp_path, episodes=1).path
+    reader: Any = imageio.get_reader(path)
+    with closing(reader):
+        assert reader.get_data(0).shape == (filmed[1], filmed[0], 3)
+
+
 class Captioned(IdentityEnv):
     """Renders a black picture; one environment of the batch has a caption."""
 
