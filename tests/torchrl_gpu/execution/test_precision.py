@@ -1,5 +1,6 @@
 """Precisions of an execution: which networks compute in them, and what stays float32."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -89,8 +90,9 @@ def test_hidden_layers_compute_in_half_precision() -> None:
         assert network(torch.randn(8, 4)).dtype == torch.bfloat16
 
 
-def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
-    agent, execution = CASES[0].make(), Execution(precision="fp16")
+def check_that_an_overflow_skips_the_step(agent: Agent) -> None:
+    """Check it in fp16, and that the scale is halved."""
+    execution = Execution(agent.device, "fp16")
     execution.update(agent, make_batch(agent))
     state = execution.state_dict()
     execution.load_state_dict({**state, "precision": state["precision"] | {"scale": 2.0**127}})
@@ -98,6 +100,26 @@ def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
     execution.update(agent, make_batch(agent))
     assert all(torch.equal(p, b) for p, b in zip(agent.policy.parameters(), before, strict=True))
     assert execution.state_dict()["precision"]["scale"] == 2.0**126
+
+
+def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
+    check_that_an_overflow_skips_the_step(CASES[0].make())
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_an_overflow_skips_the_step_after_a_move_and_a_load(
+    fused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step itself skips it only if it is fused, where the agent has moved to."""
+    monkeypatch.setattr(Accelerator, "fused_adam", not fused)
+    agent = CASES[0].make()
+    state = copy.deepcopy(agent.training_state())
+    monkeypatch.setattr(Accelerator, "fused_adam", fused)
+    check_that_an_overflow_skips_the_step(agent.to(CPU))
+    agent.load_training_state(state)
+    check_that_an_overflow_skips_the_step(agent)
+    groups = [group for each in agent.optimizers().values() for group in each.param_groups]
+    assert {bool(group["fused"]) for group in groups} == {fused}
 
 
 class TwoOptimizers(SAC):
