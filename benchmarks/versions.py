@@ -27,6 +27,7 @@ from torchrl_gpu.devices.host import ONE_THREAD
 from torchrl_gpu.errors import ConfigurationError
 
 _HERE: Final = Path(__file__).parents[1]
+_SECONDS_TO_STOP: Final = 60.0  # after which a training is killed
 TRAININGS: Final = {
     f"{title}, marinenav": (
         f"agent={agent}",
@@ -60,7 +61,11 @@ def frames_per_second(
                 rows = _rows(Path(folder), first_frame)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait()
+            try:
+                process.wait(_SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
     (begin, started), (end, stopped) = rows[0], rows[-1]
     return (end - begin) / (stopped - started)
 

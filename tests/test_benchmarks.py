@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 import benchmarks
-from benchmarks import compare, fanuc, fixture
+from benchmarks import compare, fanuc, fixture, versions
 from benchmarks.learning.results import Point, Run
 from benchmarks.lift_cube_environments import row
 from benchmarks.marinenav import measure
@@ -152,6 +152,27 @@ def test_sides_take_turns_after_a_round_that_warms_up() -> None:
     assert samples.rates == {"one": [3.0, 5.0], "two": [4.0, 6.0]}
     assert samples.rate("one") == 4.0
     assert samples.ratio("two", "one") == (4 / 3 + 6 / 5) / 2
+
+
+# Logs two rows, and goes on whatever signal asks it to stop.
+ENDLESS = """
+import pathlib, signal, time
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+pathlib.Path("metrics.csv").write_text("frames,seconds\\n10,1.0\\n30,3.0\\n")
+time.sleep(3600)
+"""
+
+
+def test_a_training_that_does_not_stop_is_killed_once_it_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "trainers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "run.py").write_text(ENDLESS)
+    monkeypatch.setattr(versions, "_SECONDS_TO_STOP", 0.01)
+    assert versions.frames_per_second(tmp_path, (), first_frame=10, frames=20) == 10.0
 
 
 def test_runs_that_never_learn_are_reported_as_such() -> None:
