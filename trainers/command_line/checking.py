@@ -99,7 +99,7 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
     _check_tune(general.mode, typed)
     _check_overlap(components, device, is_remote=bool(remote))
     _check_viewer(general, typed, components["env"], device)
-    if general.mode == "demo":
+    if general.mode == "demo" or general.viewer == "web":
         several = capabilities_of(components["env"], device).renders_several
         several = several or general.viewer == "web"  # which shows them one after the other
         check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)

@@ -64,6 +64,10 @@ def test_a_missing_extra(
             "demo.episodes: viewer=web shows",
             ("agent=random", *DQN[1:], "mode=demo", "demo.episodes=2"),
         ),
+        (
+            "demo.num_envs=65: gym shows at most 64 at a time; use demo.num_envs=64",
+            (*DQN, "demo.num_envs=65"),
+        ),
         ("viewer_host=nowhere.invalid", (*DQN, "viewer_host=nowhere.invalid")),
         (
             "viewer_host=192.0.2.1: not an address of this machine",
