@@ -501,6 +501,12 @@ def test_a_run_without_an_update_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_score_that_no_evaluation_reaches_is_refused(score: float, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=f"stop_at_score={score}: input should be a finit"):
+        make_trainer(tmp_path, stop_at_score=score)
+
+
 def test_a_score_above_any_success_rate_is_refused(tmp_path: Path) -> None:
     said = r"stop_at_score=95: scores in IdentityEnv are success rates from 0 to 1; use 0\.95 for"
     with pytest.raises(ConfigurationError, match=said):
