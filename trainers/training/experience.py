@@ -164,10 +164,10 @@ class RolloutExperience:
         self.agent = agent
         self.execution = execution
         self.buffer = RolloutBuffer(agent.rollout_length, agent.observation_spec, agent.device)
-        rows = agent.rollout_length * agent.action_spec.shape[0]
-        if agent.batch_size > rows:
+        rows, count = agent.rollout_length * agent.action_spec.shape[0], agent.processes.count
+        if agent.batch_size > rows and agent.processes.is_writer:
             text = "agent.batch_size=%d: a rollout has %d transitions, all of them in one batch"
-            logger.warning(text, agent.batch_size, rows)
+            logger.warning(text, agent.batch_size * count, rows * count)
 
     def store(self, transition: TensorDictBase) -> None:
         """Add the transitions `[R]` of one step to the rollout."""

@@ -14,6 +14,7 @@ from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.products import ProductLayer
+from torchrl_gpu.processes import Processes
 from trainers.training.experience import Experience, experience_of, learned_transitions
 
 
@@ -52,6 +53,19 @@ def test_minibatches_of_a_rollout_have_equal_size(
         else []
     )
     assert [len(batch) for _ in range(3) for batch in after_a_step(experience, agent)] == 2 * sizes
+
+
+def test_a_batch_above_the_rollout_of_all_processes_is_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for rank in range(2):
+        processes = Processes()
+        processes.rank, processes.count = rank, 2
+        agent = make(PPO, "discrete", rollout_length=3, batch_size=25)
+        agent.join(processes)
+        experience_of(agent, 2 * ENVS, 100, 0)
+    said = "agent.batch_size=50: a rollout has 24 transitions, all of them in one batch"
+    assert caplog.messages == [said]
 
 
 def test_remainder_of_a_rollout_differs_from_epoch_to_epoch() -> None:
