@@ -15,6 +15,8 @@ from trainers.modes.train import train
 from trainers.signals import cleans_up
 
 _MODES = {"eval": evaluate, "demo": show_policy, "record": record_policy, "export": export}
+# A result that was complete, such as a film whose environment was being closed, stays.
+_INTERRUPTED = "\nmode={} was interrupted; it leaves no unfinished result."
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
@@ -28,7 +30,7 @@ def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutco
     mode = settings.general.mode
     is_short = mode in _MODES and settings.general.viewer == "off"  # which only a signal ends
     with (
-        cleans_up(f"\nmode={mode} was interrupted; nothing was written." if is_short else ""),
+        cleans_up(_INTERRUPTED.format(mode) if is_short else ""),
         cpu_threads(settings.general.threads),
         limited_memory(settings.device, settings.memory_limit),
     ):
