@@ -93,8 +93,8 @@ def made_folders(path: Path) -> Iterator[None]:
     Raises:
         ConfigurationError: a folder cannot be created.
     """
-    missing = [folder for folder in path.parents if not folder.exists()]
     try:
+        missing = [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error

@@ -19,8 +19,8 @@ def record_policy(settings: Settings) -> RunOutcome:
     folder = prepared_folder(settings, "datasets")
     episodes = settings.record["episodes"]
     path = settings.record["path"] or folder / "new"
-    check_new(path, settings.record["format"])
     check_writable(path)
+    check_new(path, settings.record["format"])
     with closing(evaluator_of(settings, episodes=episodes)) as evaluator:
         env = evaluator.env
         policy = policy_of(settings, env)

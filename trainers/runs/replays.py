@@ -43,8 +43,8 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
     Raises:
         ConfigurationError: the replay was not saved, or the dataset cannot be written.
     """
-    check_new(path, format)
     check_writable(path)
+    check_new(path, format)
     found = find_policy(checkpoint, best=False)
     state = load_checkpoint(found)
     with reading(found):

@@ -34,10 +34,11 @@ def test_a_file_that_stays_empty_is_deleted(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder").touch()
+@pytest.mark.parametrize("folder", ["file", "x" * 300])
+def test_a_file_that_cannot_be_created_is_refused(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigurationError, match="cannot write"),
-        new_file(tmp_path / "folder" / "film.mp4"),
+        new_file(tmp_path / folder / "film.mp4"),
     ):
         pass

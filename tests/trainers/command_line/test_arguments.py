@@ -128,6 +128,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
         ([*BASE, "runs=file/below"], "cannot write to"),
+        ([*BASE, f"runs={'x' * 300}"], "xxx/fanuc/sac: File name too long"),
+        (
+            ["mode=record", "agent=zero", "env=fanuc", f"record.path={'x' * 300}/data"],
+            "xxx/data: File name too long",
+        ),
         ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
         ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),
         ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
