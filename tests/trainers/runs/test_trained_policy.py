@@ -150,6 +150,17 @@ def test_an_observation_that_is_not_a_tensor_is_refused(given: Any) -> None:
         interface.read(given, torch.device("cpu"))
 
 
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e300])
+def test_arrays_that_are_not_finite_in_float32_are_refused(number: float) -> None:
+    interface = PolicyInterface(*small_specs("continuous"))
+    given = np.zeros((2, OBSERVATION))
+    given[1, 0] = number
+    with pytest.raises(ConfigurationError, match=r'^observation "observation" holds NaN or inf'):
+        interface.read(given, torch.device("cpu"))
+    tensors = interface.read(torch.from_numpy(given), torch.device("cpu"))
+    assert not tensors["observation"].isfinite().all()
+
+
 def test_a_view_with_negative_strides_is_read() -> None:
     interface = PolicyInterface(*small_specs("continuous"))
     given = np.arange(float(OBSERVATION))
