@@ -103,7 +103,7 @@ class PolicyInterface:
                 )
             observation = dict.fromkeys(leaves, observation)
         given = {
-            name_of_key(key) if isinstance(key, str | tuple) else repr(key): value
+            ".".join(map(str, key)) if isinstance(key, tuple) else str(key): value
             for key, value in observation.items()
         }
         if given.keys() != self.leaves.keys():

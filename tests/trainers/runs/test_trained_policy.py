@@ -110,6 +110,7 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({"a": np.zeros(3)}, "observation: this policy reads a, b, not a"),
         ({"a": np.zeros(3), "c": np.zeros(3)}, "observation: this policy reads a, b, not a, c"),
         ({"a": np.zeros(3), 1: np.zeros(3)}, "observation: this policy reads a, b, not a, 1"),
+        ({("a", 1): np.zeros(3)}, "observation: this policy reads a, b, not a.1"),
         (
             {"a": np.zeros(3, complex), "b": np.zeros((2, 16, 16), np.uint8)},
             'observation "a" has shape [3] and dtype complex128; its shape has to end with [3] and '
