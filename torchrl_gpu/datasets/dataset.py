@@ -14,7 +14,7 @@ from torch import Tensor
 
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
-from torchrl_gpu.checkpoints.files import atomic_folder
+from torchrl_gpu.checkpoints.files import atomic_folder, reason
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from torchrl_gpu.replay.episodes import Episode
 
@@ -108,13 +108,18 @@ def check_new(path: Path, format: DatasetFormat) -> None:
     """Refuse a dataset that could not be written, before its episodes are made.
 
     Raises:
-        ConfigurationError: the folder exists, or a package of the format is missing.
+        ConfigurationError: the folder exists or cannot be looked up, or a package of the format is
+            missing.
     """
     if format not in get_args(DatasetFormat):
         known = ", ".join(get_args(DatasetFormat))
         raise ConfigurationError(f"format={format}: unknown; choose one of: {known}")
     _module(format)
-    if path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+    if exists:
         raise ConfigurationError(f"{path}: it exists; choose another folder for the dataset")
 
 

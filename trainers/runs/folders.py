@@ -151,8 +151,9 @@ def check_writable(folder: Path) -> None:
     Raises:
         ConfigurationError: the permission or the space to write is missing.
     """
-    existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    existing = folder
     try:
+        existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(bytes(2**20))
     except OSError as error:
