@@ -12,6 +12,7 @@ from agents import Agent
 from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch, parameters
 from tests.stand_in import Abilities
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode
 
@@ -96,6 +97,13 @@ def test_a_planned_execution_runs_on_the_device_of_its_agent(
     for _ in range(5):
         execution.update(agent, make_batch(agent))
     assert execution.description == "fp32, captured"
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_an_agent_on_a_device_without_graphs_is_refused(accelerator: torch.device) -> None:
+    execution = Execution(accelerator, graphs="on")
+    with pytest.raises(ConfigurationError, match="graphs=on: cpu cannot capture graphs"):
+        execution.plan(SHORT, torch.device("cpu"), can_capture=True)
 
 
 @every_agent
