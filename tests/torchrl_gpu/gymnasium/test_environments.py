@@ -76,8 +76,22 @@ def test_settings_are_those_of_the_environment() -> None:
         gymnasium.make(MARINENAV, render_mode="ansi")
     with pytest.raises(ConfigurationError, match="seed: 3 seeds for 2 environments"):
         gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, 2, 3])
-    with pytest.raises(ConfigurationError, match=r"seed=\[1, None\]: use whole numbers"):
-        gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, None])
+
+
+@pytest.mark.parametrize("seed", [1.5, "12", -1, [1, None], [0, -1], [1.0, 2.0], np.array(0.5)])
+def test_seeds_that_are_no_whole_numbers_are_refused(seed: Any) -> None:
+    with (
+        closing(gymnasium.make_vec(MARINENAV, num_envs=2)) as envs,
+        pytest.raises(ConfigurationError, match=r"^seed=.*: use whole numbers from 0, or None"),
+    ):
+        envs.reset(seed=seed)
+
+
+@pytest.mark.parametrize("seed", [[3, 4], np.array([3, 4], np.uint8), np.int64(3), np.array(3)])
+def test_seeds_may_be_of_any_integer_dtype(seed: Any) -> None:
+    with closing(gymnasium.make_vec(MARINENAV, num_envs=2)) as envs:
+        expected, _ = envs.reset(seed=3)
+        assert data_equivalence(envs.reset(seed=seed)[0], expected)
 
 
 @pytest.mark.parametrize("wrong", [-1, 25, 1.7, np.nan])
