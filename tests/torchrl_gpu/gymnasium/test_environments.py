@@ -99,9 +99,25 @@ def test_a_discrete_action_outside_of_the_space_is_refused(wrong: float) -> None
     envs = gymnasium.make_vec(MARINENAV, num_envs=3, discrete=True)
     envs.reset(seed=1)
     envs.step(np.array([0, 24, 3]))
-    with pytest.raises(ConfigurationError, match=r"^action=\[.*\]: choose from 0 to 24$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^action=\[.*\]: choose whole numbers from 0 to 24$"
+    ):
         envs.step(np.array([0, wrong, 3]))
     envs.close()
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 2, 1), (6,)])
+def test_actions_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with closing(gymnasium.make_vec(MARINENAV, num_envs=3)) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros((3, 2)))
+        with pytest.raises(ConfigurationError, match=r"its shape is .*; use \[3, 2\], one action"):
+            envs.step(np.zeros(shape))
+    with closing(gymnasium.make(MARINENAV).unwrapped) as env:
+        env.reset(seed=1)
+        env.step(np.zeros(2))
+        with pytest.raises(ConfigurationError, match=r"; use \[1, 2\], one action"):
+            env.step(np.zeros(shape[1:]))
 
 
 def test_instances_without_a_seed_have_different_episodes() -> None:
