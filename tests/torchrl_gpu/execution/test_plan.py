@@ -142,6 +142,16 @@ def test_typed_modes_outlast_a_checkpoint() -> None:
     assert (resumed.precision.name, resumed.compile_mode) == ("fp32", "off")
 
 
+def test_a_resumed_run_keeps_a_precision_that_was_typed_or_is_refused() -> None:
+    execution, resumed = Execution(CPU, "fp16"), Execution()
+    execution.plan(SHORT)
+    resumed.plan(SHORT)
+    resumed.load_state_dict(execution.state_dict())
+    assert resumed.precision.name == "fp16"
+    with pytest.raises(ConfigurationError, match="precision=tf32: not available on cpu"):
+        resumed.load_state_dict(execution.state_dict() | {"format": "tf32"})
+
+
 class Failing(Execution):
     """Has a compiler that fails at its call of a number, from 1."""
 
