@@ -138,8 +138,9 @@ class Execution:
             ConfigurationError: the device does not have the precision, or cannot capture graphs.
         """
         self._device = device
-        self.precision = Precision(self.precision.name, device)
-        self._set_compilation(self.compile_mode)
+        typed: PrecisionName = "fp32" if self._chooses_precision else self.precision.name
+        self.precision = Precision(typed, device)
+        self._set_compilation("off" if self._chooses_compilation else self.compile_mode)
         accelerator = accelerator_of(device)
         is_long = transitions >= _MIN_COMPILED_TRANSITIONS and accelerator.compiles_long_runs
         if self._chooses_compilation and is_long and accelerator.compile:

@@ -127,6 +127,15 @@ def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:
     assert (execution.precision.name, execution.compile_mode) == ("fp32", "off")
 
 
+@pytest.mark.parametrize(("transitions", "device"), [(SHORT, "cpu"), (LONG, "meta")])
+def test_a_plan_replaces_the_choices_of_the_one_before(transitions: int, device: str) -> None:
+    execution = Execution()
+    execution.plan(LONG)
+    assert execution.description == "bf16, compiled"
+    execution.plan(transitions, torch.device(device))
+    assert execution.description == "fp32"
+
+
 def test_a_resumed_run_goes_on_as_it_was_planned_whatever_its_new_length() -> None:
     execution, resumed = Execution(), Execution()
     execution.plan(LONG)
