@@ -45,6 +45,7 @@ class FiniteWatch:
         self._latest: TensorDictBase | None = None
         shape = (len(self._keys), rows)
         self._sums = torch.zeros(shape, device=device)
+        self._weights: dict[int, Tensor] = {}  # column `[D, 1]` by D
         self._is_finite = torch.ones(shape, dtype=torch.bool, device=device)  # in all steps
         self._finite_steps = torch.zeros(shape, dtype=torch.int64, device=device)
         self._steps = 0
@@ -56,11 +57,15 @@ class FiniteWatch:
             transition: step `[R]` in TorchRL's layout.
             counted: rows to watch, bool `[R]`; None for all.
         """
-        # A sum is finite only if all its numbers are, and computed faster than a test of each.
+        # A sum is finite only if all its numbers are, and computed faster than a test of each. With
+        # these weights, that of up to 2**24 finite numbers does not overflow.
         for key, total in zip(self._keys, self._sums, strict=True):
             value = transition.get(key)
             if value.is_floating_point():
-                torch.sum(value.flatten(1), 1, dtype=torch.float32, out=total)
+                numbers = value.float().flatten(1)
+                if (size := numbers.shape[1]) not in self._weights:
+                    self._weights[size] = numbers.new_full((size, 1), 2.0**-24)
+                torch.mm(numbers, self._weights[size], out=total.unsqueeze(1))
         is_finite = self._sums.isfinite()
         if counted is not None:
             is_finite |= ~counted

@@ -99,6 +99,8 @@ class BulletArms(Arms):
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""
         rows = np.flatnonzero(mask.numpy())
+        if not rows.size:  # a step in flight goes on
+            return
         state, steps, held = self._copies("state", "steps", "held")
         state[rows, 0], state[rows, 1] = angles.numpy()[rows], 0
         steps[rows], held[rows] = 0, 0

@@ -92,7 +92,8 @@ class PolicyInterface:
 
         Raises:
             ConfigurationError: an observation is missing, unknown, not a tensor of numbers, or has
-                another shape or dtype.
+                another shape or dtype, or an array holds NaN or infinity. Tensors are not
+                tested, which would wait for their device.
         """
         leaves = dict(self.observation_spec.items(include_nested=True, leaves_only=True))
         if not isinstance(observation, Mapping):
@@ -102,7 +103,7 @@ class PolicyInterface:
                 )
             observation = dict.fromkeys(leaves, observation)
         given = {
-            name_of_key(key) if isinstance(key, str | tuple) else repr(key): value
+            ".".join(map(str, key)) if isinstance(key, tuple) else str(key): value
             for key, value in observation.items()
         }
         if given.keys() != self.leaves.keys():
@@ -125,7 +126,10 @@ class PolicyInterface:
                     f"and its dtype has to be {_name_of_dtype(leaf.dtype)}"
                 )
             # Not every device has float64, the dtype of most NumPy arrays.
-            tensors[key] = tensor.to(leaf.dtype).to(device)
+            tensor = tensor.to(leaf.dtype)
+            if not isinstance(given[name], Tensor) and not tensor.isfinite().all():
+                raise ConfigurationError(f'observation "{name}" holds NaN or infinity')
+            tensors[key] = tensor.to(device)
             batches.add(batch)
         if len(batches) > 1:
             found = ", ".join(str(list(batch)) for batch in sorted(batches))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchrl_gpu.checkpoints.contents import check_count
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, write_text
+from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, reason, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -290,18 +290,22 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     otherwise the newest is chosen, with a warning if the record of the scores is damaged.
 
     Raises:
-        ConfigurationError: there is no checkpoint at `path`.
+        ConfigurationError: there is no checkpoint at `path`, or it cannot be looked up.
     """
     path = Path(path)
-    if path.is_file():
+    inside = path / "checkpoints"
+    try:
+        is_file, is_folder, is_run = path.is_file(), path.is_dir(), inside.is_dir()
+    except OSError as error:
+        raise ConfigurationError(f"checkpoint={path}: {reason(error)}") from error
+    if is_file:
         if path.stem.endswith("_replay"):
             main = path.with_name(path.name.replace("_replay", ""))
             raise ConfigurationError(f"checkpoint={path} holds only the replay buffer; use {main}")
         return path
-    if not path.is_dir():
+    if not is_folder:
         raise ConfigurationError(f"checkpoint={path}: file or folder not found")
-    inside = path / "checkpoints"
-    folder = CheckpointFolder(inside if inside.is_dir() else path)
+    folder = CheckpointFolder(inside if is_run else path)
     newest = folder.latest()
     if newest is None:
         raise ConfigurationError(f"checkpoint={path}: no frames_*.safetensors in {folder.folder}")

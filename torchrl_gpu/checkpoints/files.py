@@ -5,6 +5,7 @@ import errno
 import itertools
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -91,19 +92,39 @@ def made_folders(path: Path) -> Iterator[None]:
     """Create the folders above a path; those that are still empty after the block are deleted.
 
     Raises:
-        ConfigurationError: a folder cannot be created.
+        ConfigurationError: a folder cannot be created, or the block raised an OSError.
     """
+    missing: list[Path] = []
     try:
-        missing = [folder for folder in path.parents if not folder.exists()]
+        missing += (folder for folder in path.parents if not folder.exists())
         path.parent.mkdir(parents=True, exist_ok=True)
+        yield
     except OSError as error:
         raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
-    try:
-        yield
     finally:
         for folder in missing:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+@contextlib.contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Create a temporary folder, which becomes `path` when the block ends without an exception.
+
+    Yields its absolute path. The folders above `path` are created; after an exception, those that
+    are still empty are deleted.
+
+    Raises:
+        ConfigurationError: the folder cannot be written, or `path` exists and is not empty.
+    """
+    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+    with made_folders(path):
+        try:
+            partial.mkdir()
+            yield partial
+            partial.rename(path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -128,16 +149,13 @@ def new_file(path: Path) -> Iterator[Path]:
     the folders that were created for it.
 
     Raises:
-        ConfigurationError: the file cannot be created.
+        ConfigurationError: the file cannot be created, or the block raised an OSError.
     """
     with made_folders(path):
-        try:
-            for free in numbered(path):
-                with contextlib.suppress(FileExistsError):
-                    free.touch(exist_ok=False)
-                    break
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+        for free in numbered(path):
+            with contextlib.suppress(FileExistsError):
+                free.touch(exist_ok=False)
+                break
         try:
             yield free
         finally:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, made_folders, reason
+from torchrl_gpu.checkpoints.files import atomic_folder, reason
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from torchrl_gpu.replay.episodes import Episode
 
@@ -88,18 +86,10 @@ def new_dataset(
     path = Path(path)
     check_new(path, format)
     # Minari takes a relative path for one below the folder itself.
-    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    with made_folders(path.absolute()):
-        try:
-            partial.mkdir()
-            writer = _module(format).Writer(partial, path.name, interface)
-            yield writer.add
-            writer.close()
-            partial.rename(path)
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    with atomic_folder(path) as partial:
+        writer = _module(format).Writer(partial, path.name, interface)
+        yield writer.add
+        writer.close()
 
 
 def write_dataset(
@@ -118,13 +108,18 @@ def check_new(path: Path, format: DatasetFormat) -> None:
     """Refuse a dataset that could not be written, before its episodes are made.
 
     Raises:
-        ConfigurationError: the folder exists, or a package of the format is missing.
+        ConfigurationError: the folder exists or cannot be looked up, or a package of the format is
+            missing.
     """
     if format not in get_args(DatasetFormat):
         known = ", ".join(get_args(DatasetFormat))
         raise ConfigurationError(f"format={format}: unknown; choose one of: {known}")
     _module(format)
-    if path.exists():
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
+    if exists:
         raise ConfigurationError(f"{path}: it exists; choose another folder for the dataset")
 
 

@@ -114,6 +114,7 @@ def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
                 f"{at}: its actions have shape {list(action.shape[1:])} and {action.dtype}; this "
                 f"agent's are whole numbers below {spec.space.n}"
             )
+        action = action.to(torch.int64)  # torch compares no larger unsigned numbers
         low, high = torch.zeros(1), torch.tensor([spec.space.n - 1])
     else:
         _check_like(action, spec, f"{at}: action")

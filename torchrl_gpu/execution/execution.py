@@ -103,13 +103,10 @@ class Execution:
         self._chooses_precision = precision == "auto"
         self._chooses_compilation = compile == "auto"
         self.precision = Precision("fp32" if precision == "auto" else precision, device)
-        if graphs == "on" and not accelerator_of(device).graphs:
-            raise ConfigurationError(
-                f"graphs=on: {accelerator_of(device).choice} cannot capture graphs; use graphs=off"
-            )
         self._chooses_capture = graphs == "auto"
         self.captures = graphs == "on"
         self._device = device
+        self._check_capture()
         # Captured policies and updates.
         self._captured: dict[Hashable, CapturedFunction[Any]] = {}
         self.compile_mode: Compilation = "off"
@@ -138,11 +135,12 @@ class Execution:
                 where that is known to be faster.
 
         Raises:
-            ConfigurationError: the device does not have the precision.
+            ConfigurationError: the device does not have the precision, or cannot capture graphs.
         """
         self._device = device
-        self.precision = Precision(self.precision.name, device)
-        self._set_compilation(self.compile_mode)
+        typed: PrecisionName = "fp32" if self._chooses_precision else self.precision.name
+        self.precision = Precision(typed, device)
+        self._set_compilation("off" if self._chooses_compilation else self.compile_mode)
         accelerator = accelerator_of(device)
         is_long = transitions >= _MIN_COMPILED_TRANSITIONS and accelerator.compiles_long_runs
         if self._chooses_compilation and is_long and accelerator.compile:
@@ -151,6 +149,12 @@ class Execution:
             self.precision = Precision("bf16", device)
         if self._chooses_capture:
             self.captures = can_capture and accelerator.captures_updates
+        self._check_capture()
+
+    def _check_capture(self) -> None:
+        if self.captures and not accelerator_of(self._device).graphs:
+            choice = accelerator_of(self._device).choice
+            raise ConfigurationError(f"graphs=on: {choice} cannot capture graphs; use graphs=off")
 
     def _suits_bf16(self) -> bool:
         return self.compile_mode != "off" and accelerator_of(self._device).bfloat16_products

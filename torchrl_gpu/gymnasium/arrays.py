@@ -141,14 +141,22 @@ class Arrays:
         """Step all environments by actions `[N, ...]`, and start new episodes if it `resets`.
 
         Raises:
-            ConfigurationError: a discrete action is not one of the space. As in Gymnasium's
-                environments, continuous actions are not checked.
+            ConfigurationError: the actions have another shape, or a discrete one is not of the
+                space. As in Gymnasium's environments, values of continuous ones are not checked.
         """
         spec, given = self._action_spec, np.asarray(action)
+        shape = (*self.env.batch_size, *(self.action_space.shape or ()))
+        if given.shape != shape:
+            raise ConfigurationError(
+                f"action={action}: its shape is {list(given.shape)}; use {list(shape)}, one action "
+                "for each environment"
+            )
         if isinstance(spec, Categorical) and not (
             given.dtype.kind in "iu" and ((given >= 0) & (given < spec.space.n)).all()
         ):
-            raise ConfigurationError(f"action={action}: choose from 0 to {spec.space.n - 1}")
+            raise ConfigurationError(
+                f"action={action}: choose whole numbers from 0 to {spec.space.n - 1}"
+            )
         taken = torch.as_tensor(given, dtype=spec.dtype, device=spec.device)
         root = TensorDict({}, self.env.batch_size, device=self.env.device)
         root.set(self._robots.action_key, taken.reshape(spec.shape))

@@ -71,16 +71,18 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
 
         Raises:
             ConfigurationError: the number of seeds differs from that of the environments, or one is
-                not a whole number.
+                not a whole number from 0.
         """
         if seed is None:
             return self.arrays.given(self.arrays.reset()), {}
-        seeds = range(seed, seed + self.num_envs) if isinstance(seed, int | np.integer) else seed
-        if len(seeds) != self.num_envs:
-            raise ConfigurationError(f"seed: {len(seeds)} seeds for {self.num_envs} environments")
-        if not all(isinstance(each, int | np.integer) for each in seeds):
-            raise ConfigurationError(f"seed={seed}: use whole numbers, or None for all")
-        numbers = [int(each) for each in seeds]
+        given = np.asarray(seed, dtype=object)
+        if not all(isinstance(each, int | np.integer) and each >= 0 for each in given.flat):
+            raise ConfigurationError(f"seed={seed}: use whole numbers from 0, or None for all")
+        numbers = [int(each) for each in given.flat]
+        if given.ndim == 0:
+            numbers = list(range(numbers[0], numbers[0] + self.num_envs))
+        if len(numbers) != self.num_envs:
+            raise ConfigurationError(f"seed: {len(numbers)} seeds for {self.num_envs} environments")
         super().reset(seed=numbers[0])
         return self.arrays.given(self.arrays.reset(numbers)), {}
 

@@ -53,7 +53,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Act once, by an action of `action_space`."""
-        results = self.arrays.step(action, resets=False)
+        results = self.arrays.step([action], resets=False)
         info = results.info.items()
         return (
             self.arrays.given(results.observation, 0),

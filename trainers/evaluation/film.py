@@ -122,24 +122,21 @@ def film(
     steps_per_frame = frame_seconds / step_seconds
     rest = round(seconds_between / frame_seconds)
     options: dict[str, Any] = {"loop": 0} if video == "gif" else {"macro_block_size": 2}
-    try:
-        with (
-            new as path,
-            partial_file(path) as partial,
-            closing(imageio.get_writer(partial, fps=1 / frame_seconds, **options)) as writer,
-        ):
-            for number in range(1, episodes + 1):
-                image = None
-                for _ in filmed.play(policy, device, steps_per_frame):
-                    captions = [
-                        f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
-                    ]
-                    image = write_captions(enlarged(env.render(shown).numpy()), captions)
-                    writer.append_data(image)
-                for _ in range(rest):
-                    writer.append_data(image)
-    except OSError as error:
-        raise ConfigurationError(f"the film could not be written: {error}") from error
+    with (
+        new as path,
+        partial_file(path) as partial,
+        closing(imageio.get_writer(partial, fps=1 / frame_seconds, **options)) as writer,
+    ):
+        for number in range(1, episodes + 1):
+            image = None
+            for _ in filmed.play(policy, device, steps_per_frame):
+                captions = [
+                    f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
+                ]
+                image = write_captions(enlarged(env.render(shown).numpy()), captions)
+                writer.append_data(image)
+            for _ in range(rest):
+                writer.append_data(image)
     return Film(path, filmed.evaluation(), filmed.measurements())
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, made_folders, reason
+from torchrl_gpu.checkpoints.files import atomic_folder
 from torchrl_gpu.environments.capabilities import Element
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.evaluation.evaluation import Evaluation
@@ -86,7 +84,7 @@ def export_policy(
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)
-    with _new_folder(folder) as partial:
+    with atomic_folder(folder) as partial:
         _write(module, names, [each[[0, -1]] for each in observations], partial)
         exported = torch.export.load(partial / PT2).module()
         session = Session((partial / ONNX).read_bytes(), names)
@@ -169,18 +167,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that becomes `folder` when the block ends without an exception."""
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    with made_folders(folder):
-        try:
-            partial.mkdir()
-            yield partial
-            partial.rename(folder)  # fails if there is one with files
-        except OSError as error:
-            raise ConfigurationError(f"cannot write {folder}: {reason(error)}") from error
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)

@@ -185,7 +185,7 @@ class TrainedPolicy(nn.Module):
 
         Raises:
             ConfigurationError: an observation is missing, unknown, not a tensor of numbers, or has
-                another shape or dtype.
+                another shape or dtype, or an array holds NaN or infinity.
         """
         device = self.policy.frames.device
         action: Tensor = self(self.interface.read(observation, device))

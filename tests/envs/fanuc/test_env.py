@@ -161,6 +161,16 @@ def test_partial_reset_leaves_other_arms_unchanged(make_env: MakeEnv) -> None:
     assert not torch.equal(ours["next", "observation"][:, 3], theirs["next", "observation"][:, 3])
 
 
+def test_reset_of_no_arm_changes_nothing(make_env: MakeEnv) -> None:
+    disturbed, calm = make_env(num_envs=2), make_env(num_envs=2)
+    before = calm.reset()
+    disturbed.reset()
+    after = disturbed.reset(before.clone().set("_reset", torch.zeros(2, 1, dtype=torch.bool)))
+    assert torch.equal(after["observation"], before["observation"])
+    actions = _random_actions(20, 2)
+    assert _equal(trajectory(disturbed, actions, after), trajectory(calm, actions, before))
+
+
 @pytest.mark.parametrize("view", [lambda env: env, _counting])
 def test_idle_arms_are_left_out_and_change_nothing_for_others(
     make_env: MakeEnv, view: Callable[[FanucEnv], Environment]

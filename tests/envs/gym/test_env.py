@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
+from gymnasium.envs.registration import EnvSpec
 from torchrl.envs.utils import check_env_specs
 
 from envs.gym import GymnasiumEnv
@@ -186,6 +188,23 @@ def test_invalid_settings_raise_one_line_errors(settings: dict, reason: str) -> 
     with pytest.raises(ConfigurationError, match=reason) as caught:
         GymnasiumEnv(**settings)
     assert "\n" not in str(caught.value)
+
+
+class Unlucky(gymnasium.Env):
+    """Fails when it is built, for a reason of its own."""
+
+    def __init__(self, kind: str = "odd") -> None:
+        raise KeyError(kind)
+
+
+def test_an_exception_of_an_environment_without_options_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(gymnasium.registry, "Unlucky-v0", EnvSpec("Unlucky-v0", Unlucky))
+    with pytest.raises(KeyError, match="odd"):
+        GymnasiumEnv(name="Unlucky-v0")
+    with pytest.raises(ConfigurationError, match=r"with kind=even: KeyError: 'even'$"):
+        GymnasiumEnv(name="Unlucky-v0", options={"kind": "even"})
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
-"""New files, of which none is given twice."""
+"""New files, of which none is given twice, and folders that appear when they are complete."""
 
+import errno
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Barrier
 
 import pytest
 
-from torchrl_gpu.checkpoints.files import new_file, write_text
+from torchrl_gpu.checkpoints.files import atomic_folder, new_file, write_text
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -42,3 +45,51 @@ def test_a_file_that_cannot_be_created_is_refused(folder: str, tmp_path: Path) -
         new_file(tmp_path / folder / "film.mp4"),
     ):
         pass
+
+
+@pytest.mark.parametrize("create", [new_file, atomic_folder])
+@pytest.mark.parametrize("exists", [False, True])
+def test_folders_that_cannot_be_created_leave_none_behind(
+    create: Callable[[Path], AbstractContextManager[Path]], exists: bool, tmp_path: Path
+) -> None:
+    if exists:
+        (tmp_path / "new").mkdir()
+    too_long = tmp_path / "new" / ("long" * 100) / "film.mp4"
+    with pytest.raises(ConfigurationError, match=r"^cannot write .*: File name too long$"):
+        create(too_long).__enter__()
+    assert [path.name for path in tmp_path.rglob("*")] == (["new"] if exists else [])
+
+
+def test_a_folder_appears_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("exports/policy")
+    with atomic_folder(path) as partial:
+        assert partial.is_absolute()
+        (partial / "file").touch()
+        assert not path.exists()
+    assert [found.name for found in path.iterdir()] == ["file"]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def failing_folder(path: Path, error: Exception) -> None:
+    with atomic_folder(path) as partial:
+        (partial / "file").touch()
+        raise error
+
+
+def test_a_folder_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "exports" / "policy"
+    with pytest.raises(ValueError, match="broken"):
+        failing_folder(path, ValueError("broken"))
+    with pytest.raises(ConfigurationError, match=r"^cannot write .*/exports/policy: disk full$"):
+        failing_folder(path, OSError(errno.ENOSPC, "disk full"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_files_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot write"), atomic_folder(tmp_path):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

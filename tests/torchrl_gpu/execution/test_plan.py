@@ -12,6 +12,7 @@ from agents import Agent
 from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch, parameters
 from tests.stand_in import Abilities
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode
 
@@ -98,6 +99,13 @@ def test_a_planned_execution_runs_on_the_device_of_its_agent(
     assert execution.description == "fp32, captured"
 
 
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_an_agent_on_a_device_without_graphs_is_refused(accelerator: torch.device) -> None:
+    execution = Execution(accelerator, graphs="on")
+    with pytest.raises(ConfigurationError, match="graphs=on: cpu cannot capture graphs"):
+        execution.plan(SHORT, torch.device("cpu"), can_capture=True)
+
+
 @every_agent
 def test_captured_are_agents_whose_modules_are_all_of_this_library(case: Case) -> None:
     class Foreign(torch.nn.Linear):
@@ -119,6 +127,15 @@ def test_kinds_of_devices_without_measurements_stay_as_they_are() -> None:
     assert (execution.precision.name, execution.compile_mode) == ("fp32", "off")
 
 
+@pytest.mark.parametrize(("transitions", "device"), [(SHORT, "cpu"), (LONG, "meta")])
+def test_a_plan_replaces_the_choices_of_the_one_before(transitions: int, device: str) -> None:
+    execution = Execution()
+    execution.plan(LONG)
+    assert execution.description == "bf16, compiled"
+    execution.plan(transitions, torch.device(device))
+    assert execution.description == "fp32"
+
+
 def test_a_resumed_run_goes_on_as_it_was_planned_whatever_its_new_length() -> None:
     execution, resumed = Execution(), Execution()
     execution.plan(LONG)
@@ -132,6 +149,16 @@ def test_typed_modes_outlast_a_checkpoint() -> None:
     execution.plan(LONG)
     resumed.load_state_dict(execution.state_dict())
     assert (resumed.precision.name, resumed.compile_mode) == ("fp32", "off")
+
+
+def test_a_resumed_run_keeps_a_precision_that_was_typed_or_is_refused() -> None:
+    execution, resumed = Execution(CPU, "fp16"), Execution()
+    execution.plan(SHORT)
+    resumed.plan(SHORT)
+    resumed.load_state_dict(execution.state_dict())
+    assert resumed.precision.name == "fp16"
+    with pytest.raises(ConfigurationError, match="precision=tf32: not available on cpu"):
+        resumed.load_state_dict(execution.state_dict() | {"format": "tf32"})
 
 
 class Failing(Execution):

@@ -76,8 +76,22 @@ def test_settings_are_those_of_the_environment() -> None:
         gymnasium.make(MARINENAV, render_mode="ansi")
     with pytest.raises(ConfigurationError, match="seed: 3 seeds for 2 environments"):
         gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, 2, 3])
-    with pytest.raises(ConfigurationError, match=r"seed=\[1, None\]: use whole numbers"):
-        gymnasium.make_vec(MARINENAV, num_envs=2).reset(seed=[1, None])
+
+
+@pytest.mark.parametrize("seed", [1.5, "12", -1, [1, None], [0, -1], [1.0, 2.0], np.array(0.5)])
+def test_seeds_that_are_no_whole_numbers_are_refused(seed: Any) -> None:
+    with (
+        closing(gymnasium.make_vec(MARINENAV, num_envs=2)) as envs,
+        pytest.raises(ConfigurationError, match=r"^seed=.*: use whole numbers from 0, or None"),
+    ):
+        envs.reset(seed=seed)
+
+
+@pytest.mark.parametrize("seed", [[3, 4], np.array([3, 4], np.uint8), np.int64(3), np.array(3)])
+def test_seeds_may_be_of_any_integer_dtype(seed: Any) -> None:
+    with closing(gymnasium.make_vec(MARINENAV, num_envs=2)) as envs:
+        expected, _ = envs.reset(seed=3)
+        assert data_equivalence(envs.reset(seed=seed)[0], expected)
 
 
 @pytest.mark.parametrize("wrong", [-1, 25, 1.7, np.nan])
@@ -85,9 +99,25 @@ def test_a_discrete_action_outside_of_the_space_is_refused(wrong: float) -> None
     envs = gymnasium.make_vec(MARINENAV, num_envs=3, discrete=True)
     envs.reset(seed=1)
     envs.step(np.array([0, 24, 3]))
-    with pytest.raises(ConfigurationError, match=r"^action=\[.*\]: choose from 0 to 24$"):
+    with pytest.raises(
+        ConfigurationError, match=r"^action=\[.*\]: choose whole numbers from 0 to 24$"
+    ):
         envs.step(np.array([0, wrong, 3]))
     envs.close()
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 2, 1), (6,)])
+def test_actions_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with closing(gymnasium.make_vec(MARINENAV, num_envs=3)) as envs:
+        envs.reset(seed=1)
+        envs.step(np.zeros((3, 2)))
+        with pytest.raises(ConfigurationError, match=r"its shape is .*; use \[3, 2\], one action"):
+            envs.step(np.zeros(shape))
+    with closing(gymnasium.make(MARINENAV).unwrapped) as env:
+        env.reset(seed=1)
+        env.step(np.zeros(2))
+        with pytest.raises(ConfigurationError, match=r"; use \[1, 2\], one action"):
+            env.step(np.zeros(shape[1:]))
 
 
 def test_instances_without_a_seed_have_different_episodes() -> None:

@@ -18,6 +18,7 @@ from trainers.run import settings_of
 pytestmark = pytest.mark.directml
 
 BASE = ["agent=sac", "env=fanuc"]
+TOO_LONG = 300 * "x"
 SHORT = [
     *BASE,
     "device=cpu",
@@ -125,13 +126,14 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "agent._target_=nowhere.Agent"], "agent._target_=nowhere.Agent: No module named"),
         ([*BASE, "agent._target_=pathlib.Path"], "not a subclass of agents.base.Agent"),
         ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: file or folder not found"),
+        ([*BASE, f"checkpoint={TOO_LONG}"], ": File name too long"),
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
         ([*BASE, "runs=file/below"], "cannot write to"),
-        ([*BASE, f"runs={'x' * 300}"], "xxx/fanuc/sac: File name too long"),
+        ([*BASE, f"runs={TOO_LONG}"], ": File name too long"),
         (
-            ["mode=record", "agent=zero", "env=fanuc", f"record.path={'x' * 300}/data"],
-            "xxx/data: File name too long",
+            ["mode=record", "agent=zero", "env=fanuc", f"record.path={TOO_LONG}/data"],
+            "/data: File name too long",
         ),
         ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
         ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),

@@ -90,5 +90,7 @@ def test_settings_of_a_recording_are_refused_in_one_line(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match=r"cannot write to .*file: Not a directory"):
         run(*command, f"record.path={tmp_path / 'file' / 'data'}")
+    with pytest.raises(ConfigurationError, match=r"cannot write .*: File name too long"):
+        run(*command, f"record.path={tmp_path / ('x' * 300)}")
     with pytest.raises(ConfigurationError, match="mode=record needs a trained policy"):
         settings_of("mode=record", "agent=sac", "env=fanuc")

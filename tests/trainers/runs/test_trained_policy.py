@@ -110,6 +110,7 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({"a": np.zeros(3)}, "observation: this policy reads a, b, not a"),
         ({"a": np.zeros(3), "c": np.zeros(3)}, "observation: this policy reads a, b, not a, c"),
         ({"a": np.zeros(3), 1: np.zeros(3)}, "observation: this policy reads a, b, not a, 1"),
+        ({("a", 1): np.zeros(3)}, "observation: this policy reads a, b, not a.1"),
         (
             {"a": np.zeros(3, complex), "b": np.zeros((2, 16, 16), np.uint8)},
             'observation "a" has shape [3] and dtype complex128; its shape has to end with [3] and '
@@ -148,6 +149,17 @@ def test_an_observation_that_is_not_a_tensor_is_refused(given: Any) -> None:
     interface = PolicyInterface(*small_specs("continuous"))
     with pytest.raises(ConfigurationError, match=r'^observation "observation" has to be an arr'):
         interface.read(given, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("number", [np.nan, -np.inf, 1e300])
+def test_arrays_that_are_not_finite_in_float32_are_refused(number: float) -> None:
+    interface = PolicyInterface(*small_specs("continuous"))
+    given = np.zeros((2, OBSERVATION))
+    given[1, 0] = number
+    with pytest.raises(ConfigurationError, match=r'^observation "observation" holds NaN or inf'):
+        interface.read(given, torch.device("cpu"))
+    tensors = interface.read(torch.from_numpy(given), torch.device("cpu"))
+    assert not tensors["observation"].isfinite().all()
 
 
 def test_a_view_with_negative_strides_is_read() -> None:

@@ -277,15 +277,17 @@ BAD: list[tuple[ActionKind, Callable[[Episode], Episode], str]] = [
 ]
 
 
-def test_discrete_actions_may_be_of_any_integer_dtype(tmp_path: Path) -> None:
-    def smaller(episode: Episode) -> Episode:
-        return replace(episode, action=episode.action.to(torch.uint8))
-
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint64])
+def test_discrete_actions_may_be_of_any_integer_dtype(dtype: torch.dtype, tmp_path: Path) -> None:
     case = Case(DQN, "discrete")
     states = []
-    for name, change in {"int64": lambda episode: episode, "uint8": smaller}.items():
+    for saved in (torch.int64, dtype):
+
+        def change(episode: Episode, saved: torch.dtype = saved) -> Episode:
+            return replace(episode, action=episode.action.to(saved))
+
         torch.manual_seed(0)
-        agent = case.make(demonstrations=dataset(tmp_path / name, "discrete", change))
+        agent = case.make(demonstrations=dataset(tmp_path / f"{saved}", "discrete", change))
         demonstrations = experience_of(agent, ENVS, 100, 0).demonstrations
         assert demonstrations is not None
         states.append(demonstrations.state_dict())
