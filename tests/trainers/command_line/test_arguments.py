@@ -154,6 +154,18 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
+        ([*BASE, "demo.speed=2"], "demo.speed: mode=train does not use it (only mode=demo)"),
+        (
+            ["mode=eval", "agent=zero", "env=fanuc", "record.episodes=2"],
+            "record.episodes: mode=eval does not use it (only mode=record); leave it out",
+        ),
+        (
+            ["mode=demo", "agent=zero", "env=fanuc", "evaluation.episodes=2"],
+            "evaluation.episodes: mode=demo does not use it (only mode=train and mode=tune and",
+        ),
+        (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
+        (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
+        ([*BASE, "viewer_port=80"], "viewer_port: only viewer=web has a viewer; leave it out"),
     ],
 )
 def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
