@@ -125,6 +125,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "agent._target_=pathlib.Path"], "not a subclass of agents.base.Agent"),
         ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: file or folder not found"),
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
+        ([*BASE, "env.urdf="], "env.urdf=: string should have at least 1 character"),
+        (
+            ["mode=record", "agent=zero", "env=fanuc", "record.path="],
+            "record.path=: the value is missing",
+        ),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
         ([*BASE, "runs=file/below"], "cannot write to"),
         ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
