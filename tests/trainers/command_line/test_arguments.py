@@ -81,6 +81,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=sac,foo", "env=fanuc"], "unknown agent sac,foo; choose one of: ac_iqn"),
         (["agent=foo", "--info", "defaults"], "unknown agent foo; choose one of: ac_iqn"),
         ([*BASE, "hydra.searchpath=[pkg://nowhere]"], "searchpath=pkg://nowhere: No module named"),
+        ([*BASE, "hydra.searchpath=[file://no/where]"], "=file://no/where: folder not found"),
         ([*BASE, "mode=eval", "checkpoint="], "checkpoint=: the value is missing"),
         ([*BASE, "sed=1"], "sed: unknown setting; did you mean seed?"),
         ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
