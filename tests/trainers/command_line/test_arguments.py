@@ -101,6 +101,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             [*BASE, "agent.hidden_sizes=256"],
             "_sizes=256: input should be a list; write [256]",
         ),
+        ([*BASE, "agent.hidden_sizes.0=3"], "is a list; write agent.hidden_sizes=[...]"),
         (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
         ([*BASE, "observation_keys=pixels"], "keys=pixels: input should be a list; write [pixels]"),
