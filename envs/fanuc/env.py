@@ -131,7 +131,7 @@ class FanucEnv(ArmEnv):
         *,
         num_envs: NumEnvs = 64,
         robot: Literal["lr_mate_200ic", "lr_mate_200id"] = _ROBOT,
-        urdf: str | None = None,
+        urdf: Annotated[str, Field(min_length=1)] | None = None,
         tool: str | None = None,
         home: Sequence[float] | None = None,
         bar_radius: _Positive = BAR_RADIUS,

@@ -77,6 +77,15 @@ def test_null_selects_no_preset(preset: str) -> None:
     assert settings.trainer.settings["total_frames"] == 1_000_000
 
 
+def test_a_preset_beside_a_checkpoint_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    trained = ("mode=eval", "checkpoint=pretrained:fanuc/sac", "device=cpu")
+    saved = settings_of(*trained, "experiment=null").config
+    assert caplog.messages == []
+    assert settings_of(*trained, "experiment=quick").config == saved
+    (said,) = caplog.messages
+    assert said == ("experiment=quick: the settings saved in pretrained:fanuc/sac replace its own")
+
+
 def test_class_of_the_users_own_has_no_preset() -> None:
     settings = settings_of("agent._target_=agents.sac.SAC", "env=fanuc")
     assert settings.agent.settings["gamma"] == 0.99

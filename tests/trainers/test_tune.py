@@ -185,7 +185,7 @@ def test_a_study_of_something_else_is_refused(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("tune.trials=3",), "tune.trials: only mode=tune searches; leave it out"),
+        (("tune.trials=3",), "tune.trials: mode=train does not use it (only mode=tune)"),
         (
             ("mode=tune", "tune.names=[agent.gama]"),
             "no setting agent.gama; did you mean agent.gamma",

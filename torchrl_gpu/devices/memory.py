@@ -3,6 +3,7 @@
 import bisect
 import logging
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -137,7 +138,8 @@ def check_memory(
     size, free = needed(count), free_memory(device)
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
-        fitting = bisect.bisect_right(range(count), usable, key=needed) - 1
+        counts = range(min(count, sys.maxsize))
+        fitting = bisect.bisect_right(counts, usable, key=needed) - 1
         advice = f"{setting}={fitting} would fit" if fitting >= minimum else "none would fit"
         limit = _limit_of(device)
         within = "" if limit is None else f" within device_memory_limit={human_bytes(limit)}"

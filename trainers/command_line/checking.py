@@ -31,6 +31,7 @@ from trainers.components.sections import (
     AUTO,
     AUTOMATIC,
     BASES,
+    MODES,
     PROVIDED,
     SECTIONS,
     take_automatic,
@@ -88,6 +89,7 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
         name: check_settings(resolve_name(path), plain.get(name, {}), name, PROVIDED[name])
         for name, path in SECTIONS.items()
     }
+    _check_used(general, typed)
     automatic = take_automatic(plain)
     components = {group: read_component(group, plain[group]) for group in BASES}
     trains = general.mode in ("train", "tune")
@@ -96,7 +98,6 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
     components = resolve_sizes(components, automatic, device, bytes_limit, count, remote)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], origin.checkpoint)
-    _check_tune(general.mode, typed)
     _check_overlap(components, device, is_remote=bool(remote))
     _check_viewer(general, typed, components["env"], device)
     if general.mode == "demo" or general.viewer == "web":
@@ -169,12 +170,20 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
         raise ConfigurationError(f"agent={name} does not learn; leave out checkpoint={checkpoint}")
 
 
-def _check_tune(mode: Mode, typed: Mapping[str, Any]) -> None:
-    """Refuse a search without its package, and settings of a search that is none."""
-    names = [name for name in typed if name == "tune" or name.startswith("tune.")]
-    if mode != "tune" and names:
-        raise ConfigurationError(f"{names[0]}: only mode=tune searches; leave it out")
-    if mode == "tune" and find_spec("optuna") is None:
+def _check_used(general: GeneralSettings, typed: Mapping[str, Any]) -> None:
+    """Refuse typed settings that the mode does not use, and a search without its package."""
+    for name in typed:
+        section = name.partition(".")[0]
+        modes = MODES.get(section, (general.mode,))
+        # The viewer, which trainings have too, shows a policy by the settings of a film.
+        if general.mode not in modes and (section != "demo" or general.viewer == "off"):
+            using = " and ".join(f"mode={mode}" for mode in modes)
+            raise ConfigurationError(
+                f"{name}: mode={general.mode} does not use it (only {using}); leave it out"
+            )
+        if name in ("viewer_host", "viewer_port") and general.viewer == "off":
+            raise ConfigurationError(f"{name}: only viewer=web has a viewer; leave it out")
+    if general.mode == "tune" and find_spec("optuna") is None:
         raise ConfigurationError('mode=tune: optuna not installed; pip install "torchrl-gpu[tune]"')
 
 

@@ -133,12 +133,19 @@ def compose(settings: Mapping[str, Any]) -> Composed:
 
 
 def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
-    """Return the merged configurations, and on top the typed settings that choose no file."""
-    settings = OmegaConf.create()
+    """Return the merged configurations, and on top the typed settings that choose no file.
+
+    Raises:
+        ConfigurationError: a setting names an element of a list.
+    """
+    settings, files = OmegaConf.create(), OmegaConf.merge(*configs)
     for name, value in typed.items():
         if name not in (*GROUPS, "experiment", SEARCH_PATH):
+            whole = name.rpartition(".")[0]
+            if OmegaConf.is_list(OmegaConf.select(files, whole)):
+                raise ConfigurationError(f"{name}: {whole} is a list; write {whole}=[...]")
             OmegaConf.update(settings, name, value)
-    merged = OmegaConf.merge(*configs, settings)
+    merged = OmegaConf.merge(files, settings)
     assert isinstance(merged, DictConfig)
     return merged
 

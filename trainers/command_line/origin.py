@@ -1,5 +1,6 @@
 """Origin of a command: the earlier run whose policy it takes or whose training goes on."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,8 @@ from trainers.exporting.extra import RUNS, check_extra
 from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.runs.pretrained import find_policy
+
+_logger = logging.getLogger(__name__)
 
 
 class Origin(NamedTuple):
@@ -47,6 +50,9 @@ def origin_of(
     if resumed is not None:
         return _trained(resumed, typed, composed), resumed
     general = general_settings(composed.config)
+    chosen, given = typed.get("experiment"), general.checkpoint or general.policy
+    if chosen is not None and given is not None:
+        _logger.warning("experiment=%s: the settings saved in %s replace its own", chosen, given)
     if general.checkpoint is not None:
         return _of_checkpoint(general.checkpoint, typed, composed)
     if general.policy is None:

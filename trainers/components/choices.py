@@ -49,7 +49,10 @@ def folders_of(settings: Mapping[str, Any]) -> list[Path]:
 
 def _folder(entry: str) -> Path:
     if not entry.startswith("pkg://"):
-        return Path(entry.removeprefix("file://"))
+        folder = Path(entry.removeprefix("file://"))
+        if not folder.is_dir():
+            raise ConfigurationError(f"{SEARCH_PATH}={entry}: folder not found")
+        return folder
     try:
         return Path(str(importlib.resources.files(entry.removeprefix("pkg://"))))
     except (ImportError, ValueError) as error:

@@ -19,12 +19,23 @@ BASES = {
     "collectors": ("trainers.collecting.collectors.Collectors",),
 }
 
+_TRAINING = ("train", "tune")
+
 # Classes and functions that are the schemas of sections without `_target_`, by dotted path.
 SECTIONS = {
     "evaluation": "trainers.evaluation.evaluator.Evaluator",
     "demo": "trainers.evaluation.film.film",
     "record": "trainers.evaluation.record.record",
     "tune": "trainers.tuning.options.Tuning",
+}
+
+# Modes that use a section or a general setting, for those that not every mode uses.
+MODES = {
+    **dict.fromkeys(("collectors", "precision", "compile", "graphs", "products"), _TRAINING),
+    "evaluation": (*_TRAINING, "eval", "record", "export"),
+    "demo": ("demo",),
+    "record": ("record",),
+    "tune": ("tune",),
 }
 
 # Arguments that the program itself passes; settings must not contain them.

@@ -14,7 +14,7 @@ from textwrap import indent
 
 from torchrl.envs import EnvBase
 
-from agents.base import Agent
+from agents.base import Agent, OnPolicyAgent
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.contents import reading
 from torchrl_gpu.checkpoints.files import discard, write_text
@@ -205,6 +205,11 @@ def build_trainer(
     """Build agent and trainer; load the checkpoint to resume."""
     agent = agent_of(settings, env)
     assert isinstance(agent, Agent)
+    if isinstance(agent, OnPolicyAgent) and processes.is_writer:
+        for name in ("trainer.random_frames", "trainer.replay_capacity"):
+            if name in settings.typed:
+                learner = type(agent).__name__
+                logger.warning("%s: no effect with %s, which learns on-policy", name, learner)
     agent.join(processes)
     trainer: TorchRLTrainer = settings.trainer.build(
         env,

@@ -39,6 +39,11 @@ def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:
         _check(2000, TOTAL // 1000)
 
 
+def test_a_count_beyond_any_index_is_refused_as_well() -> None:
+    with pytest.raises(ConfigurationError, match=r"ships=\d+ would fit$"):
+        _check(10**30, GIB // 1024)
+
+
 def test_a_device_without_memory_for_the_minimum_is_said_so() -> None:
     with pytest.raises(ConfigurationError, match="none would fit"):
         _check(3, TOTAL, minimum=2)

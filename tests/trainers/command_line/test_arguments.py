@@ -83,6 +83,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=sac,foo", "env=fanuc"], "unknown agent sac,foo; choose one of: ac_iqn"),
         (["agent=foo", "--info", "defaults"], "unknown agent foo; choose one of: ac_iqn"),
         ([*BASE, "hydra.searchpath=[pkg://nowhere]"], "searchpath=pkg://nowhere: No module named"),
+        ([*BASE, "hydra.searchpath=[file://no/where]"], "=file://no/where: folder not found"),
         ([*BASE, "mode=eval", "checkpoint="], "checkpoint=: the value is missing"),
         ([*BASE, "sed=1"], "sed: unknown setting; did you mean seed?"),
         ([*BASE, "env.colour=red"], "env.colour: FanucEnv has no such setting"),
@@ -102,6 +103,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             [*BASE, "agent.hidden_sizes=256"],
             "_sizes=256: input should be a list; write [256]",
         ),
+        ([*BASE, "agent.hidden_sizes.0=3"], "is a list; write agent.hidden_sizes=[...]"),
         (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
         ([*BASE, "observation_keys=pixels"], "keys=pixels: input should be a list; write [pixels]"),
@@ -128,6 +130,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "checkpoint=nowhere"], "checkpoint=nowhere: file or folder not found"),
         ([*BASE, f"checkpoint={TOO_LONG}"], ": File name too long"),
         ([*BASE, "env.urdf=nowhere.urdf"], "nowhere.urdf"),
+        ([*BASE, "env.urdf="], "env.urdf=: string should have at least 1 character"),
+        (
+            ["mode=record", "agent=zero", "env=fanuc", "record.path="],
+            "record.path=: the value is missing",
+        ),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
         ([*BASE, "runs=file/below"], "cannot write to"),
         ([*BASE, f"runs={TOO_LONG}"], ": File name too long"),
@@ -162,6 +169,18 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         ([*BASE, "demo.speed=0"], "demo.speed=0: input should be greater than 0"),
         ([*BASE, "demo.speed=inf"], "demo.speed=inf: input should be a finite number"),
+        ([*BASE, "demo.speed=2"], "demo.speed: mode=train does not use it (only mode=demo)"),
+        (
+            ["mode=eval", "agent=zero", "env=fanuc", "record.episodes=2"],
+            "record.episodes: mode=eval does not use it (only mode=record); leave it out",
+        ),
+        (
+            ["mode=demo", "agent=zero", "env=fanuc", "evaluation.episodes=2"],
+            "evaluation.episodes: mode=demo does not use it (only mode=train and mode=tune and",
+        ),
+        (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
+        (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
+        ([*BASE, "viewer_port=80"], "viewer_port: only viewer=web has a viewer; leave it out"),
     ],
 )
 def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(

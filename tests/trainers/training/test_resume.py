@@ -304,13 +304,15 @@ def test_longer_run_decays_its_learning_rate_over_all_frames(
     assert rates[320] == pytest.approx(2e-3 * (1 - 320 / 512), rel=1e-3)
 
 
-@pytest.mark.parametrize("mode", ["eval", "demo"])
+@pytest.mark.parametrize(
+    ("mode", "setting"), [("eval", "evaluation.num_envs=3"), ("demo", "demo.episodes=1")]
+)
 def test_policy_acts_in_any_number_of_environments(
-    pendulum: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+    pendulum: Path, mode: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = pendulum.parents[4]
-    arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", "demo.episodes=1"]
-    arguments += ["evaluation.num_envs=3", "env.options.max_episode_steps=5"]
+    arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", setting]
+    arguments += ["env.options.max_episode_steps=5"]
     assert call(monkeypatch, home, *arguments) == 0
 
 
