@@ -2,9 +2,9 @@
 
 Each seed runs twice. The timed run is the command of the README as it is,
 `python -m trainers.run agent=sac env=fanuc seed=...`. The table shows its success rate and the time
-of the whole command, from its start to its end. Its first evaluations, after 30,000 and 60,000
-frames, come after most of the learning. The curve run repeats the training of these 60,000 frames;
-it evaluates the untrained policy at 0 frames, and then every 5,000 frames. These evaluations take
+of the whole command, from its start to its end. Its first evaluation, after 48,000 frames, comes
+after most of the learning. The curve run repeats the training of the first 60,000 frames; it
+evaluates the untrained policy at 0 frames, and then every 5,000 frames. These evaluations take
 time, so the table does not use the curve run. The picture shows both.
 
     python -m benchmarks.fanuc_learning

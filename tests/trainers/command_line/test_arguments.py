@@ -352,13 +352,13 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     given += ["agent.learning_rate_frames=${trainer.total_frames}"]
     shown = help_of(capsys, *BASE, *given)
     for name, end in {
-        "agent.learning_rate": "(0.003, preset)",
-        "agent.hidden_sizes": "([128, 128], preset)",
+        "agent.learning_rate": "(0.0022, preset)",
+        "agent.hidden_sizes": "([64, 64], preset)",
         "agent.gamma": "(0.9, typed)",
-        "agent.learning_rate_frames": "(135000, typed)",
+        "agent.learning_rate_frames": "(144000, typed)",
         "agent.twins": "(minimum)",
         "agent.encoder.channels": "(null)",
-        "env.num_envs": "(64)",
+        "env.num_envs": "(128, preset)",
         "trainer.loggers": "(['csv', 'tensorboard'])",
         "seed": "(7, typed)",
     }.items():
@@ -368,8 +368,8 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     assert without["env.num_envs"].endswith("(auto, typed)")
     assert without["seed"].endswith("(4, typed)")
     settings = settings_of(*BASE, *given)
-    assert settings.agent.settings["learning_rate"] == 0.003
-    assert settings.agent.settings["learning_rate_frames"] == 135_000
+    assert settings.agent.settings["learning_rate"] == 0.0022
+    assert settings.agent.settings["learning_rate_frames"] == 144_000
 
 
 def test_help_shows_the_settings_of_a_checkpoint(
