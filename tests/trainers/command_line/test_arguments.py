@@ -335,7 +335,7 @@ def test_help_lists_choices_and_describes_settings(
     assert "python -m trainers.run agent=AGENT env=ENV" in text
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
-    assert "environment steps to train for, at least 1 (135000, preset)" in " ".join(text.split())
+    assert "environment steps to train for, at least 1 (144000, preset)" in " ".join(text.split())
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
@@ -352,7 +352,7 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     given += ["agent.learning_rate_frames=${trainer.total_frames}"]
     shown = help_of(capsys, *BASE, *given)
     for name, end in {
-        "agent.learning_rate": "(0.0022, preset)",
+        "agent.learning_rate": "(0.002, preset)",
         "agent.hidden_sizes": "([64, 64], preset)",
         "agent.gamma": "(0.9, typed)",
         "agent.learning_rate_frames": "(144000, typed)",
@@ -368,7 +368,7 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     assert without["env.num_envs"].endswith("(auto, typed)")
     assert without["seed"].endswith("(4, typed)")
     settings = settings_of(*BASE, *given)
-    assert settings.agent.settings["learning_rate"] == 0.0022
+    assert settings.agent.settings["learning_rate"] == 0.002
     assert settings.agent.settings["learning_rate_frames"] == 144_000
 
 
@@ -381,7 +381,7 @@ def test_help_shows_the_settings_of_a_checkpoint(
     shown = help_of(capsys, f"checkpoint={first}", *given)
     settings = settings_of(f"checkpoint={first}", *given)
     for name, end in {
-        "agent.hidden_sizes": "([128, 128], checkpoint)",
+        "agent.hidden_sizes": "([64, 64], checkpoint)",
         "agent.encoder.vector_features": "(null, checkpoint)",
         "env.num_envs": "(8, checkpoint)",
         "trainer.total_frames": "(640, checkpoint)",
