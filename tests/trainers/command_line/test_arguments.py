@@ -93,7 +93,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "env.num_envs=many"], "env.num_envs=many: input should be a valid integer"),
         ([*BASE, "agent.learning_rate=-1"], "agent.learning_rate=-1: input should be greater"),
         (["agent=ppo", "env=marinenav", "trainer.total_frames=all"], "trainer.total_frames=all: "),
-        ([*BASE, "agent.learning_rate_end=0"], "learning_rate_frames: a schedule"),
+        ([*BASE, "agent.learning_rate_end=null"], "learning_rate_frames: a schedule"),
         (["agent=sac", "env=marinenav", "env.mixture=1", "env.curriculum=1"], "mixture: set one"),
         ([*BASE, "agent.gamma=[1]"], "agent.gamma=[1]: input should be a valid number"),
         ([*BASE, "agent.gamma=null"], "agent.gamma=null: input should be a valid number"),
