@@ -20,8 +20,8 @@ RANDOM_FRAMES = 640  # before the first update
 
 # Arguments of the main program, by the title of their row.
 TRAININGS: Final = {
-    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
-    "SAC, fanuc, 64 arms, bf16": ("agent=sac", "env=fanuc", "precision=bf16"),
+    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc", "env.num_envs=64"),
+    "SAC, fanuc, 64 arms, bf16": ("agent=sac", "env=fanuc", "env.num_envs=64", "precision=bf16"),
     "DQN, fanuc, 64 arms": ("agent=dqn", "env=fanuc"),
     "SAC, Pendulum-v1, 4 processes": (
         *("agent=sac", "env=gym", "env.name=Pendulum-v1", "env.num_envs=4"),

@@ -34,7 +34,7 @@ from trainers.modes.building import training_env
 from trainers.run import settings_of
 
 RANDOM_FRAMES: Final = 640  # before the first update
-SETTINGS: Final = ("agent=sac", "env=fanuc", "device=cpu")
+SETTINGS: Final = ("agent=sac", "env=fanuc", "env.num_envs=64", "device=cpu")
 MOST_COLLECTORS: Final = 2
 
 

@@ -36,7 +36,7 @@ from trainers.run import settings_of
 from trainers.viewing.address import free_port
 
 TRAININGS: Final = {
-    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc"),
+    "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc", "env.num_envs=64"),
     "PPO, marinenav": ("agent=ppo", "env=marinenav"),
 }
 WITHOUT = "no viewer"
