@@ -394,7 +394,7 @@ BASE = ("agent=sac", "env=fanuc", "device=cpu", "collectors=ray")
     [
         (
             ["collectors.count=3"],
-            "collectors.count=3: env.num_envs=64 cannot be divided by it; use",
+            "collectors.count=3: env.num_envs=128 cannot be divided by it; use",
         ),
         (["collectors.count=0"], "collectors.count=0: input should be greater than or equal to 1"),
         (["collectors.address=here"], "collectors.address=here: string should match pattern"),
