@@ -293,7 +293,7 @@ def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
 ) -> None:
     slow = "demo" if mode == "demo" else "eval"
     env = (f"env._target_={__name__}.SlowEnv", f"env.slow_in={slow}")
-    program = start(f"mode={mode}", "agent=random", *env, "evaluation.num_envs=1", "device=cpu")
+    program = start(f"mode={mode}", "agent=random", *env, "device=cpu")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     send(program.pid, signal.SIGINT)
     assert program.end(seconds=20.0) == 130

@@ -195,8 +195,8 @@ def test_a_study_of_something_else_is_refused(
             (
                 "mode=tune",
                 "experiment=null",
-                "trainer.total_frames=120",
-                "trainer.random_frames=100",
+                "trainer.total_frames=60",
+                "trainer.random_frames=50",
             ),
             "experiment=fanuc/sac, which judges the search: trainer.total_frames=120: the run",
         ),

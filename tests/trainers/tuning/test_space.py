@@ -104,8 +104,8 @@ def test_an_empty_mapping_is_a_difference() -> None:
 def test_a_setting_without_declared_values_begins_at_that_of_the_command() -> None:
     number = space("agent=sac", "env.num_envs=32", "tune.space={env.num_envs:[16,64]}")
     assert number["env.num_envs"].value == 32
-    assert space("agent=sac")["env.num_envs"].search.low == 16
-    assert space("agent=sac")["env.num_envs"].search.high == 256
+    assert space("agent=sac")["env.num_envs"].search.low == 32
+    assert space("agent=sac")["env.num_envs"].search.high == 512
 
 
 @pytest.mark.parametrize(("value", "low", "high"), [(0.1, 0.05, 0.2), (1, 1, 2), (8, 4, 16)])
