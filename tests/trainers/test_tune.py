@@ -195,8 +195,8 @@ def test_a_study_of_something_else_is_refused(
             (
                 "mode=tune",
                 "experiment=null",
-                "trainer.total_frames=60",
-                "trainer.random_frames=50",
+                "trainer.total_frames=220",
+                "trainer.random_frames=200",
             ),
             "experiment=fanuc/sac, which judges the search: trainer.total_frames=120: the run",
         ),
