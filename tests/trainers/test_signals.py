@@ -291,9 +291,11 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
 def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
     mode: str, send: Callable[[int, int], None], start: Start
 ) -> None:
-    slow = "demo" if mode == "demo" else "eval"
-    env = (f"env._target_={__name__}.SlowEnv", f"env.slow_in={slow}")
-    program = start(f"mode={mode}", "agent=random", *env, "device=cpu")
+    slow = (
+        ("env.slow_in=demo",) if mode == "demo" else ("env.slow_in=eval", "evaluation.num_envs=1")
+    )
+    env = f"env._target_={__name__}.SlowEnv"
+    program = start(f"mode={mode}", "agent=random", env, *slow, "device=cpu")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     send(program.pid, signal.SIGINT)
     assert program.end(seconds=20.0) == 130

@@ -191,6 +191,10 @@ def test_a_study_of_something_else_is_refused(
             "no setting agent.gama; did you mean agent.gamma",
         ),
         (("mode=tune", "tune.trial=3"), "tune.trial: Tuning has no such setting; did you mean tri"),
+        (
+            ("mode=tune", "experiment=null", "agent.learning_rate_frames=null"),
+            "experiment=fanuc/sac, which judges the search: agent.learning_rate_end and ",
+        ),
         (("mode=tune", "tune.fresh_seeds=0"), "tune.fresh_seeds=0: input should be greater"),
         (("mode=tune", "tune.seconds=null"), "tune.trial_seconds is missing"),
         (("mode=tune", "tune.seconds=inf"), "tune.seconds=inf: input should be a finite number"),
