@@ -177,7 +177,7 @@ def _check_used(general: GeneralSettings, typed: Mapping[str, Any]) -> None:
         modes = MODES.get(section, (general.mode,))
         # The viewer, which trainings have too, shows a policy by the settings of a film.
         if general.mode not in modes and (section != "demo" or general.viewer == "off"):
-            using = " and ".join(f"mode={mode}" for mode in modes)
+            using = ", ".join(f"mode={mode}" for mode in modes)
             raise ConfigurationError(
                 f"{name}: mode={general.mode} does not use it (only {using}); leave it out"
             )

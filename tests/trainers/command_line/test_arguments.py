@@ -176,7 +176,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (
             ["mode=demo", "agent=zero", "env=fanuc", "evaluation.episodes=2"],
-            "evaluation.episodes: mode=demo does not use it (only mode=train and mode=tune and",
+            "evaluation.episodes: mode=demo does not use it (only mode=train, mode=tune, ",
         ),
         (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
         (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
