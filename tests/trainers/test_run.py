@@ -225,7 +225,7 @@ def test_a_run_is_not_resumed_with_fewer_frames_than_it_has(tmp_path: Path) -> N
 
 
 class EightEnvs(IdentityEnv):
-    """Environments whose number is no setting."""
+    """Environments whose number is not a setting."""
 
     def __init__(self) -> None:
         super().__init__(num_envs=8)

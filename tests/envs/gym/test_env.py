@@ -191,7 +191,7 @@ def test_invalid_settings_raise_one_line_errors(settings: dict, reason: str) -> 
 
 
 class Unlucky(gymnasium.Env):
-    """Fails when it is built, for a reason of its own."""
+    """Fails when it is built, for a reason that another environment does not have."""
 
     def __init__(self, kind: str = "odd") -> None:
         raise KeyError(kind)

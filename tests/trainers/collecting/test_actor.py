@@ -1,4 +1,4 @@
-"""A collector without Ray, in a process of its own."""
+"""A collector without Ray, in a separate process."""
 
 import pickle
 import time
