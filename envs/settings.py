@@ -28,7 +28,7 @@ def with_defaults(
 NumEnvs = Annotated[
     int,
     Search(high=4, log=True),
-    Field(ge=1, description="number of environments simulated in parallel"),
+    Field(ge=1, le=2**20, description="number of environments simulated in parallel"),
 ]
 MaxEpisodeSteps = Annotated[
     int,

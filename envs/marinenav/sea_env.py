@@ -18,6 +18,7 @@ from envs.marinenav.sea import Episode, Sea, terms_of
 from envs.marinenav.simulator import TURNS, Simulator, flatten, unflatten
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
+from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -65,6 +66,14 @@ class SeaEnv(Environment):
     ) -> None:
         super().__init__(device=units.own.device, batch_size=[num_envs])
         self.capabilities = sea_capabilities(simulator.size, self.device, units)
+        check_memory(
+            self.capabilities.memory,
+            num_envs,
+            units.own.device,
+            setting="env.num_envs",
+            purpose="the simulation",
+            announce=False,
+        )
         self.dtype = units.own.dtype
         self._simulator = simulator
         self._advance = (

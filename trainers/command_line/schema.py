@@ -81,6 +81,7 @@ class GeneralSettings(CheckedFields):
         int | None,
         Field(
             ge=1,
+            le=1024,
             description="number of CPU threads of PyTorch; None for one per core. More than one "
             "helps networks from 256 wide on, and images, if cores are free",
         ),

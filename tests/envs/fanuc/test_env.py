@@ -17,6 +17,7 @@ from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.acting.collector import BatchCollector
+from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -572,5 +573,8 @@ def test_invalid_settings_raise_one_line_errors(settings: dict[str, Any], messag
 
 @pytest.mark.parametrize("simulator", ["pybullet", "genesis"])
 def test_more_arms_than_memory_holds_are_refused_with_a_number_that_fits(simulator: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"env\.num_envs=1000000000: .*=\d+ would fit"):
-        FanucEnv(num_envs=1_000_000_000, simulator=simulator)
+    with (
+        limited_memory(torch.device("cpu"), 16 * 1024**3),
+        pytest.raises(ConfigurationError, match=r"env\.num_envs=1000000: .*=\d+ would fit"),
+    ):
+        FanucEnv(num_envs=1_000_000, simulator=simulator)

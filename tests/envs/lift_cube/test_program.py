@@ -52,7 +52,7 @@ def test_film_shows_the_scene_and_the_wrist(
         (("env.size=[0,1]",), "lowest, highest"),
         (("env.task=throw",), "lift"),
         (("env.arm.file=nowhere.xml",), "not found"),
-        (("env.num_envs=10000000",), "would fit"),
+        (("env.num_envs=1000000", "device_memory_limit=2GiB"), "would fit"),
         (("env.camera.renderer=madrona", "env.pixels=true", "device=cpu"), "NVIDIA"),
         (("env.camera.size=48", "env.camera.fov=60"), "env.camera.size, env.camera.fov: without"),
     ],

@@ -17,6 +17,7 @@ from tests.helpers.environments import trajectory
 from tests.helpers.ranks import on_ranks
 from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
@@ -395,6 +396,14 @@ def test_progress_is_restored_by_another_number_of_seas(saved: str) -> None:
     assert other.sea.exists.sum(0).tolist() == [4] * 3
     with pytest.raises(ConfigurationError, match="the saved frames"):
         other.load_progress({"frames": torch.zeros(2)})
+
+
+def test_more_seas_than_memory_holds_are_refused_with_a_number_that_fits() -> None:
+    with (
+        limited_memory(torch.device("cpu"), 16 * 1024**3),
+        pytest.raises(ConfigurationError, match=r"^env\.num_envs=1000000: .*=\d+ would fit$"),
+    ):
+        MarineNavEnv(num_envs=1_000_000)
 
 
 def test_schedule_without_effect_is_refused() -> None:

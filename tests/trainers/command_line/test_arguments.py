@@ -90,6 +90,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "agent.learnig_rate=1"], "did you mean learning_rate?"),
         ([*BASE, "trainer.frames=1"], "trainer.frames: TorchRLTrainer has no such setting"),
         ([*BASE, "env.num_envs=0"], "env.num_envs=0: input should be greater than or equal to 1"),
+        (
+            ["agent=sac", "env=marinenav", "env.num_envs=10000000000000"],
+            "env.num_envs=10000000000000: input should be less than or equal to 1048576",
+        ),
+        ([*BASE, "threads=100000000"], "threads=100000000: input should be less than or equal to"),
         ([*BASE, "env.num_envs=many"], "env.num_envs=many: input should be a valid integer"),
         ([*BASE, "agent.learning_rate=-1"], "agent.learning_rate=-1: input should be greater"),
         (["agent=ppo", "env=marinenav", "trainer.total_frames=all"], "trainer.total_frames=all: "),
@@ -469,7 +474,7 @@ def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) ->
     )
     words = " ".join(section.split())
     assert "seed of all random numbers, at least 0 and below 2,147,483,648 (0)" in words
-    assert "number of CPU threads of PyTorch, at least 1; null for one per core" in words
+    assert "number of CPU threads of PyTorch, 1 to 1,024; null for one per core" in words
 
 
 def test_help_marks_required_settings(
