@@ -26,6 +26,7 @@ from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Frames per second of environments whose metadata lack `render_fps`.
 _USUAL_FPS = 30
+_ACTION_LEVELS = 3
 
 
 class GymnasiumEnv(Environment):
@@ -93,7 +94,7 @@ class GymnasiumEnv(Environment):
         mode: Mode = "train",
         vectorization: Vectorization = "sync",
         autoreset: Autoreset | None = None,
-        action_levels: Annotated[int, Field(ge=2)] = 3,
+        action_levels: Annotated[int, Field(ge=2)] = _ACTION_LEVELS,
         frame_stack: Annotated[int, Field(ge=1, le=100)] | None = None,
         clip_rewards: bool | None = None,
         atari_preprocessing: bool | None = None,
@@ -132,6 +133,10 @@ class GymnasiumEnv(Environment):
             if frame_stack is not None and frame_stack > 1 and not observations.images:
                 raise ConfigurationError(
                     f"env.frame_stack={frame_stack}: it has no images to stack"
+                )
+            if action_levels != _ACTION_LEVELS and self._actions.table is None:
+                raise ConfigurationError(
+                    f"env.action_levels={action_levels}: its actions are discrete; leave it out"
                 )
         except ConfigurationError as error:
             self._vector.close()

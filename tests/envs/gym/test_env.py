@@ -176,6 +176,7 @@ def test_error_names_a_missing_package_for_rendering(
         ({"name": f"{MODULE}:ManySwitches-v0"}, r"2,048 combinations.*wrappers\.TransformAction"),
         ({"name": f"{MODULE}:Unbounded-v0"}, "no finite bounds"),
         ({"name": "CartPole-v1", "action_levels": 1}, "action_levels=1"),
+        ({"name": "CartPole-v1", "action_levels": 5}, "levels=5: its actions are discrete; leave"),
         ({"name": "CartPole-v1", "frame_stack": 101}, "frame_stack=101"),
         ({"name": "CartPole-v1", "options": {"id": "Acrobot-v1"}}, r"env\.options\.id: Gym"),
         (
