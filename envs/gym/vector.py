@@ -112,17 +112,44 @@ def make_vector(
     except Exception as error:
         if not options:  # it is the environment's own
             raise
-        values = ", ".join(f"{option}={value}" for option, value in options.items())
-        reason = shortened(f"{type(error).__name__}: {one_line(error)}", 200)
-        raise ConfigurationError(
-            f"env.options: {name} cannot be made with {values}: {reason}"
-        ) from error
+        raise _refused(name, "made", options, error) from error
     try:
         _check(vector, spec.id, autoreset, render=render)
+        if options:
+            _try(vector, name, options)
     except ConfigurationError:
         vector.close()
         raise
     return vector
+
+
+def _try(vector: VectorEnv, name: str, options: Mapping[str, Any]) -> None:
+    """Take a first step: an environment may read an option only there.
+
+    Raises:
+        ConfigurationError: the environment fails.
+    """
+    vector.action_space.seed(0)
+    try:
+        with quiet_workers(vector):
+            vector.reset(seed=0)
+            vector.step(vector.action_space.sample())
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise _refused(name, "stepped", options, error) from error
+
+
+def _refused(
+    name: str, done: str, options: Mapping[str, Any], error: Exception
+) -> ConfigurationError:
+    values = ", ".join(f"{option}={value}" for option, value in options.items())
+    reason = f"{type(error).__name__}: {one_line(error)}"
+    if isinstance(error, WorkerError):  # whose text ends with that of the exception
+        reason = str(error).splitlines()[-1]
+    return ConfigurationError(
+        f"env.options: {name} cannot be {done} with {values}: {shortened(reason, 200)}"
+    )
 
 
 def _make_processes(

@@ -183,6 +183,13 @@ def test_error_names_a_missing_package_for_rendering(
             {"name": "FrozenLake-v1", "options": {"map_name": "foo"}},
             r"^env\.options: FrozenLake-v1 cannot be made with map_name=foo: KeyError: 'foo'$",
         ),
+        *(
+            (
+                {"name": "Pendulum-v1", "options": {"g": "foo"}, "vectorization": way},
+                r"^env\.options: Pendulum-v1 cannot be stepped with g=foo: TypeError: unsupported",
+            )
+            for way in ("sync", "async")
+        ),
     ],
 )
 def test_invalid_settings_raise_one_line_errors(settings: dict, reason: str) -> None:
