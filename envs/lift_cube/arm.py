@@ -1,6 +1,7 @@
 """The arm of the lift-cube task: model file, names of its parts, and postures."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 from xml.etree import ElementTree
@@ -46,7 +47,7 @@ class Arm(CheckedFields):
 
     Raises:
         ConfigurationError: a setting is out of range, numbers of names and values differ, or the
-            file is neither MJCF nor URDF.
+            file does not exist or is neither MJCF nor URDF.
     """
 
     file: str = "xml/franka_emika_panda/panda.xml"
@@ -74,13 +75,12 @@ class Arm(CheckedFields):
     workspace_high: Triple = (0.75, 0.25, 0.4)
 
     def __post_init__(self) -> None:
-        """Check the settings, also against each other, and a file that is not one of Genesis."""
+        """Check the settings, also against each other, and the file."""
         setting = f"env.arm.file={self.file}"
         if Path(self.file).suffix not in (".xml", ".urdf"):
             raise ConfigurationError(f"{setting}: name an MJCF file (.xml) or a URDF file (.urdf)")
-        places = (folder / self.file for folder in (Path(), ASSETS))
         try:
-            if (path := next(filter(Path.is_file, places), None)) is not None:
+            if (path := find(self.file)) is not None:
                 root = ElementTree.parse(path).getroot().tag
                 if root not in ("mujoco", "robot"):
                     raise ConfigurationError(
@@ -112,6 +112,22 @@ class Arm(CheckedFields):
     def per_finger(self, position: float | Sequence[float]) -> Sequence[float]:
         """Return the position of each finger joint: `open_position` or `closed_position`."""
         return [position] * len(self.fingers) if isinstance(position, float) else position
+
+
+def find(file: str) -> Path | None:
+    """Return the path of the file of an arm; None if perhaps Genesis has it, once it is installed.
+
+    Raises:
+        ConfigurationError: the file does not exist.
+    """
+    genesis = find_spec("genesis")
+    of_genesis = [] if genesis is None else genesis.submodule_search_locations or []
+    folders = [ASSETS, *(Path(folder) / "assets" for folder in of_genesis)]
+    path = next(filter(Path.is_file, (folder / file for folder in (Path(), *folders))), None)
+    if path is None and genesis is not None:
+        searched = " or ".join(map(str, folders))
+        raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
+    return path
 
 
 PANDA = Arm()

@@ -1,12 +1,11 @@
 """The model of the arm in Genesis: its file, its named parts, and the limits of its joints."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from torch import Tensor
 
-from envs.lift_cube.arm import ASSETS, Arm, Names
+from envs.lift_cube.arm import Arm, Names, find
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Genesis takes the larger friction of two touching bodies: arm and floor leave it to the cube.
@@ -72,11 +71,7 @@ def add_arm(gs: Any, scene: Any, file: str, geometry: str = "visual") -> Any:
     Raises:
         ConfigurationError: the file does not exist, or Genesis cannot read it.
     """
-    folders = (Path(), ASSETS, Path(gs.utils.misc.get_assets_dir()))
-    path = next((str(folder / file) for folder in folders if (folder / file).is_file()), None)
-    if path is None:
-        searched = " or ".join(map(str, folders[1:]))
-        raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
+    path = str(find(file) or file)
     morph = (
         gs.morphs.MJCF(file=path)
         if path.endswith(".xml")

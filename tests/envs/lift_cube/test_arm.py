@@ -197,6 +197,7 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
         ({"workspace_low": (1.0, 0.0, 0.0)}, "below workspace_high"),
         ({"fingers": ()}, "at least 1 value"),
         ({"open_position": (0.04, 0.04, 0.04)}, "it takes 2"),
+        ({"file": "nowhere/arm.xml"}, r"file=nowhere/arm\.xml: not found, nor below .*assets"),
     ],
 )
 def test_wrong_description_is_refused(
@@ -213,7 +214,6 @@ def test_wrong_description_is_refused(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"file": "nowhere/arm.xml"}, "not found"),
         ({"hand": "palm"}, "no link palm; it has: .*hand"),
         ({"pads": ("left", "right")}, "no link left"),
         ({"fingers": ("thumb", "finger_joint2")}, "no joint thumb; it has: .*finger_joint1"),
