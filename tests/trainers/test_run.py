@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -322,6 +323,13 @@ def test_folder_of_runs_names_the_environment(name: str, folder: str) -> None:
 def test_bad_settings_are_raised(function: object) -> None:
     with pytest.raises(ConfigurationError, match=r"^unknown agent sacc; choose one of: ac_iqn"):
         function("agent=sacc", "env=fanuc")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("argument", [["agent=sac", "env=fanuc"], {"agent": "sac"}, None])
+def test_settings_that_are_not_separate_texts_are_refused(argument: Any) -> None:
+    said = re.escape(f'{argument}: each setting is a separate argument, as in run("agent=sac", "')
+    with pytest.raises(ConfigurationError, match=f"^{said}"):
+        run(argument)
 
 
 @pytest.mark.parametrize(

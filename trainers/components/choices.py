@@ -71,6 +71,10 @@ def check_choices(arguments: Iterable[str]) -> None:
         ConfigurationError: an argument is not `name=value`, or a choice is unknown.
     """
     arguments = list(arguments)
+    if others := [each for each in arguments if not isinstance(each, str)]:  # of a script
+        raise ConfigurationError(
+            f'{others[0]}: each setting is a separate argument, as in run("agent=sac", "env=fanuc")'
+        )
     typed: dict[str, str] = {}
     for argument in arguments:
         name, equals, typed[name] = argument.partition("=")
