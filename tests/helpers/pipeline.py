@@ -57,7 +57,7 @@ def live(
     monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_READS", EPISODE)
 
     def run(*arguments: str) -> None:
-        assert call(monkeypatch, folder, f"device={device.type}", "trust=tests", *arguments) == 0
+        assert call(monkeypatch, folder, f"device={device.type}", *arguments) == 0
 
     known = parameters_of(learning_agents()[agent])
     small = [f"agent.{name}={value}" for name, value in _SMALL.items() if name in known]
@@ -66,7 +66,8 @@ def live(
     run(*choices, *small, *_TRAINER, *speed, f"trainer.total_frames={_FRAMES}")
     (made,) = (path.parent for path in folder.glob("runs/**/config.yaml"))
     before = _networks(made)
-    run(f"checkpoint={made}", f"trainer.total_frames={_ALL_FRAMES}")
+    trained = (f"checkpoint={made}", "trust=tests")
+    run(*trained, f"trainer.total_frames={_ALL_FRAMES}")
     after = _networks(made)
     assert any(not torch.equal(before[name], value) for name, value in after.items())
     assert all(value.isfinite().all() for value in after.values())
@@ -74,10 +75,10 @@ def live(
         assert int(list(csv.DictReader(file))[-1]["frames"]) == _ALL_FRAMES
     assert json.loads((made / "summary.json").read_text())["episodes"] == 4
     if whole:
-        run("mode=eval", f"checkpoint={made}")
+        run("mode=eval", *trained)
         (result,) = made.glob("evaluations/*.json")
         assert json.loads(result.read_text())["episodes"] == 4
-        run("mode=demo", f"checkpoint={made}", "demo.episodes=1")
+        run("mode=demo", *trained, "demo.episodes=1")
         (film,) = made.glob("videos/*.mp4")
         assert film.stat().st_size > 500
 

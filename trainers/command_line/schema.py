@@ -118,6 +118,11 @@ class GeneralSettings(CheckedFields):
             raise ConfigurationError(
                 f"policy={self.policy}: leave out checkpoint={self.checkpoint}, or the policy"
             )
+        if self.trust and not (self.checkpoint or self.policy or self.resume):
+            raise ConfigurationError(
+                f"trust={','.join(self.trust)}: only files of checkpoint=, policy= and resume= "
+                "name classes to trust; leave it out"
+            )
         if self.policy is not None and self.mode not in ("eval", "demo"):
             raise ConfigurationError(
                 f"policy={self.policy}: only mode=eval and mode=demo run an exported policy; "

@@ -63,7 +63,9 @@ def command_of(settings: Settings, *arguments: str) -> str:
     kept += _collectors_as_typed(settings.collectors) if trains else []
     script = "torchrl-gpu"
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
-    return f"{program} {shlex.join([*arguments, *trust_arguments(settings.config), *kept])}"
+    if any(argument.startswith(("checkpoint=", "policy=")) for argument in arguments):
+        arguments = (*arguments, *trust_arguments(settings.config))
+    return f"{program} {shlex.join([*arguments, *kept])}"
 
 
 def _collectors_as_typed(collectors: Component) -> list[str]:

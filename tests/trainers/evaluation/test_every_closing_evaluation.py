@@ -44,7 +44,7 @@ ENVS = {
     "lift_cube": f"env=lift_cube {STEPS} env.friction=[0.5,2] evaluation.num_envs=3",
 }
 SMALL = """
-    agent=sac experiment=null device=cpu env.num_envs=4 trust=tests
+    agent=sac experiment=null device=cpu env.num_envs=4
     agent.hidden_sizes=[16] agent.batch_size=16 trainer.total_frames=128 trainer.random_frames=64
     trainer.replay_capacity=256 trainer.evaluation_interval=64 trainer.evaluation_episodes=4
     trainer.loggers=[] trainer.show_progress=false evaluation.episodes=8
