@@ -260,7 +260,10 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         settings_of(*COMMAND)
 
 
-def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(tmp_path: Path) -> None:
+def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchRLTrainer, "train", None)  # refused before
     command = [each for each in COMMAND if not each.startswith("tune.success")]
     with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
         run(*command)
@@ -320,13 +323,16 @@ def test_a_refused_command_ends_the_search_of_every_process(
     command = [each for each in COMMAND if not each.startswith("tune.success")]
     others: list[tuple[Study, Trial, Study]] = []
 
-    def begin_another() -> None:
+    check = Goal.check
+
+    def begin_another(goal: Goal, *, reports_success: bool) -> None:
         study, waiting = (Study(settings_of(*command)) for _ in range(2))
         trial = study.begin(math.inf)
         assert trial is not None
         others.append((study, trial, waiting))
+        check(goal, reports_success=reports_success)
 
-    monkeypatch.setattr(TorchRLTrainer, "collect", during("0000", begin_another))
+    monkeypatch.setattr(Goal, "check", begin_another)
     with pytest.raises(ConfigurationError, match=r"tune.success is missing"):
         run(*command)
     assert list(tmp_path.rglob("study.db")), "the other process has a trial"

@@ -337,6 +337,11 @@ def name_of(env: EnvBase) -> str:
     return base._class_name if isinstance(base, Environment) else type(base).__name__
 
 
+def reports_success(env: EnvBase) -> bool:
+    """Return whether an environment reports the success of its episodes."""
+    return "success" in env.observation_spec.keys()  # noqa: SIM118 (of TensorDict)
+
+
 def group_of(env: EnvBase) -> str | None:
     """Return the key of an environment's group of robots; None for an environment without a group.
 

@@ -13,6 +13,7 @@ from filelock import FileLock
 
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
+from torchrl_gpu.environments.environment import reports_success
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
@@ -116,6 +117,7 @@ def _train(settings: Settings, folder: Path, watch: TrialWatch) -> Path | None:
         closing(build_trainer(settings, env, evaluator, folder, callbacks=[watch])) as trainer,
         stops(trainer) as signals,
     ):
+        watch.goal.check(reports_success=reports_success(env))
         trainer.train()
     if signals:
         raise Interruption(next(iter(signals)))

@@ -1,6 +1,7 @@
 """The training loop: collect transitions, update the agent, log, evaluate, save checkpoints."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -22,7 +23,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.environment import name_of
+from torchrl_gpu.environments.environment import name_of, reports_success
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
@@ -171,8 +172,8 @@ class TorchRLTrainer(CheckedFields):
         self.frames_per_step = self.num_envs * self.processes.count
         settings = partial(getattr, agent), partial(getattr, self)
         check_updates(type(agent), *settings, self.frames_per_step)
-        is_rate = "success" in env.observation_spec.keys()  # noqa: SIM118 (of TensorDict)
-        if is_rate and self.stop_at_score is not None and self.stop_at_score > 1:
+        highest = 1.0 if reports_success(env) else math.inf
+        if self.stop_at_score is not None and self.stop_at_score > highest:
             raise ConfigurationError(
                 f"trainer.stop_at_score={self.stop_at_score:g}: scores in {name_of(env)} are "
                 "success rates from 0 to 1; use 0.95 for 95 %"

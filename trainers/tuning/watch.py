@@ -49,6 +49,24 @@ class Goal:
         """Direction of the values, in the words of Optuna."""
         return "maximize" if self.objective == "score" else "minimize"
 
+    def check(self, *, reports_success: bool) -> None:
+        """Refuse a success that does not fit an environment, which may report success or not.
+
+        Raises:
+            ConfigurationError: the success is missing, or is not a rate.
+        """
+        if self.objective == "score":
+            return
+        if not reports_success and self.typed is None:
+            raise ConfigurationError(
+                "tune.success is missing: the environment reports no success; give the mean return "
+                "to reach, or tune.objective=score"
+            )
+        if reports_success and self.success > 1.0:
+            raise ConfigurationError(
+                f"tune.success={self.success:g}: the environment reports a success rate, 0 to 1"
+            )
+
     def reached(self, score: float) -> bool:
         """Return whether a score is the success."""
         return self.objective != "score" and score >= self.success
@@ -153,15 +171,6 @@ class TrialWatch(Callback):
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
         """Report the value, and end the trial if it has its value or is pruned."""
         goal = self.goal
-        if evaluation.success is None and goal.typed is None and goal.objective != "score":
-            raise ConfigurationError(
-                "tune.success is missing: the environment reports no success; give the mean return "
-                "to reach, or tune.objective=score"
-            )
-        if evaluation.success is not None and goal.objective != "score" and goal.success > 1.0:
-            raise ConfigurationError(
-                f"tune.success={goal.success:g}: the environment reports a success rate, 0 to 1"
-            )
         self.seconds, self.frames = _seconds(trainer), trainer.frames
         self.score = max(self.score, evaluation.score)
         reached = goal.reached(self.score)

@@ -35,10 +35,8 @@ def test_the_score_is_its_own_value() -> None:
 
 
 def test_a_success_rate_above_one_is_refused() -> None:
-    watch = TrialWatch(Goal("seconds", 95.0, 60.0))
-    evaluation = Evaluation(10, 1.0, 5.0, 1.0, 0.7, 1.0)
     with pytest.raises(ConfigurationError, match=r"tune.success=95: .* success rate, 0 to 1"):
-        watch.on_evaluation(None, evaluation)  # type: ignore[arg-type]
+        Goal("seconds", 95.0, 60.0).check(reports_success=True)
 
 
 def test_a_trial_with_its_result_is_not_cut() -> None:
