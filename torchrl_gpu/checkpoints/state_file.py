@@ -122,9 +122,9 @@ def open_state(path: Path) -> dict[Any, Any]:
         ConfigurationError: as for `load_state`.
     """
     path = Path(path)
-    if not path.is_file():
-        raise ConfigurationError(f"checkpoint {path}: file not found")
     try:
+        if not path.is_file():
+            raise ConfigurationError(f"checkpoint {path}: file not found")
         metadata, tensors = _read_header(path)
         _check_format(path, metadata)
         if _checksum(path) != metadata["checksum"]:

@@ -58,16 +58,20 @@ def open_dataset(path: Path | str) -> Dataset:
     """Open the dataset of Minari or LeRobot in a folder; no episode is read yet.
 
     Raises:
-        ConfigurationError: the folder is missing or has another layout, or a package is missing.
+        ConfigurationError: the folder is missing, cannot be read or has another layout, or a
+            package is missing.
     """
     path = Path(path)
-    if not path.is_dir():
-        raise ConfigurationError(f"{path}: folder not found; name that of a dataset")
-    for name, mark in _MARKS.items():
-        for folder in (path, path / "data"):
-            if (folder / mark).is_file():
-                with reading_dataset(path):
-                    return _module(name).opened(folder)
+    try:
+        if not path.is_dir():
+            raise ConfigurationError(f"{path}: folder not found; name that of a dataset")
+        for name, mark in _MARKS.items():
+            for folder in (path, path / "data"):
+                if (folder / mark).is_file():
+                    with reading_dataset(path):
+                        return _module(name).opened(folder)
+    except OSError as error:  # of looking it up
+        raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
     marks = " nor ".join(_MARKS.values())
     raise ConfigurationError(f"{path}: not a dataset of Minari or LeRobot: it has neither {marks}")
 

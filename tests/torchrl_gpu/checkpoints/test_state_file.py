@@ -317,10 +317,12 @@ def test_more_values_than_a_file_may_hold_are_not_saved(path: Path) -> None:
     assert load_state(path) == {"before": 1}
 
 
-def test_a_missing_file_and_a_folder_are_rejected(tmp_path: Path) -> None:
+def test_what_is_not_a_file_that_can_be_looked_up_is_rejected(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(ConfigurationError, match="file not found"):
             load_state(missing)
+    with pytest.raises(ConfigurationError, match=r"cannot read checkpoint .*: File name too long"):
+        load_state(tmp_path / ("x" * 300))
 
 
 def test_a_truncated_file_is_rejected_at_every_length(path: Path, tmp_path: Path) -> None:

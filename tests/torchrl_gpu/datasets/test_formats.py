@@ -198,6 +198,8 @@ def test_a_missing_package_is_named_with_its_extra(
 def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="folder not found"):
         open_dataset(tmp_path / "nothing")
+    with pytest.raises(ConfigurationError, match="cannot be read: File name too long"):
+        open_dataset(tmp_path / ("x" * 300))
     with pytest.raises(ConfigurationError, match="not a dataset of Minari or LeRobot"):
         open_dataset(tmp_path)
 
