@@ -164,7 +164,6 @@ class FanucEnv(ArmEnv):
             self.capabilities.simulator_device or torch.device("cpu"),
             setting="env.num_envs",
             purpose={"pybullet": "PyBullet", "genesis": "Genesis"}[simulator],
-            announce=False,
         )
         bank = load_targets(self.robot, TARGET_SEEDS[mode], home=home)
         holds = (hold_steps, hold_speed) if success == "hold" else ()

@@ -75,7 +75,7 @@ class Simulation:
         own_mass: bool = False,
         show_viewer: bool = False,
     ) -> None:
-        check_memory(
+        memory = check_memory(
             lambda count: GENESIS_MEMORY + count * environment_memory(len(cube_sizes), wrist),
             num_envs,
             simulator_device(device),
@@ -114,6 +114,7 @@ class Simulation:
         self.cameras: Cameras | None = None
         if wrist is not None and way is not None:
             self.cameras = Cameras(gs, self.scene, wrist, way, overview=overview)
+        logger.info(memory)
         self._build(spacing)
         joints = [joint.dofs_idx_local[0] for joint in parts.joints]
         fingers = [joint.dofs_idx_local[0] for joint in parts.fingers]

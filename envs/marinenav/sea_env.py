@@ -72,7 +72,6 @@ class SeaEnv(Environment):
             units.own.device,
             setting="env.num_envs",
             purpose="the simulation",
-            announce=False,
         )
         self.dtype = units.own.dtype
         self._simulator = simulator

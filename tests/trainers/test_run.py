@@ -22,11 +22,13 @@ from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDictBase
 
+from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import call
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.datasets.dataset import write_dataset
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import main, run, settings_of
 from trainers.runs.policy_files import load_checkpoint
@@ -93,6 +95,33 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
 def begin(seed: int, runs: Path, together: Barrier) -> None:
     together.wait()
     run(*QUICK, f"seed={seed}", f"runs={runs}")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "said"),
+    [
+        ("metrics.csv", "metrics.csv is not a metrics file"),
+        ("checkpoints/*_replay*", "_replay.safetensors is truncated or damaged"),
+        (None, "agent.demonstrations=.*: its actions have shape"),
+    ],
+)
+def test_refusals_precede_the_announcement_of_the_replay(
+    damaged: str | None, said: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = run(*QUICK, f"runs={tmp_path / 'runs'}").folder
+    assert "the replay needs" in caplog.text
+    arguments = [f"checkpoint={folder}", "trainer.total_frames=96", "device=cpu"]
+    if damaged is None:
+        interface = interface_of()  # with continuous actions
+        write_dataset(tmp_path / "data", random_episodes(interface), interface)
+        arguments.append(f"agent.demonstrations={tmp_path / 'data'}")
+    else:
+        max(folder.glob(damaged)).write_text("mine")
+    caplog.clear()
+    with pytest.raises(ConfigurationError, match=said):
+        run(*arguments)
+    assert "the replay needs" not in caplog.text
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="needs fork, without which torch loads anew")

@@ -117,9 +117,8 @@ def check_memory(
     setting: str,
     purpose: str,
     minimum: int = 1,
-    announce: bool = True,
-) -> None:
-    """Reject a setting that does not fit into memory, and announce the size of one that does.
+) -> str:
+    """Reject a setting that does not fit into memory.
 
     Every setting fits on a device that does not report its free memory and has no limit.
 
@@ -130,7 +129,9 @@ def check_memory(
         setting: name of the setting.
         purpose: user of the memory, for the message.
         minimum: smallest count that is of use.
-        announce: whether to log the size.
+
+    Returns:
+        A line about the size, to log once nothing can be refused any more.
 
     Raises:
         ConfigurationError: the memory is insufficient; the message names the count that fits.
@@ -147,8 +148,7 @@ def check_memory(
             f"{setting}={count}: {purpose} needs {human_bytes(size)} and {device} has "
             f"{human_bytes(usable)} to spare{within}; {advice}"
         )
-    if announce:
-        _logger.info("%s=%d: %s needs %s on %s", setting, count, purpose, human_bytes(size), device)
+    return f"{setting}={count}: {purpose} needs {human_bytes(size)} on {device}"
 
 
 class limited_allocations(TorchFunctionMode):  # noqa: N801

@@ -66,6 +66,9 @@ class ReplayBuffer(CheckedFields):
             ignored. None for no stacks.
         setting: name of the setting that determines the capacity, for messages.
 
+    Attributes:
+        memory: line about the memory that the buffer takes.
+
     Raises:
         ConfigurationError: the capacity is too small for `num_envs`, the specs have different
             batch sizes, an observation is not a stack of that many frames, or the memory is
@@ -87,7 +90,7 @@ class ReplayBuffer(CheckedFields):
         spec = StorageSpec(self.observation_spec, self.action_spec, self.frame_stacks)
         spec.check(capacity)
         num_envs = self.num_envs = spec.num_envs
-        check_memory(
+        self.memory = check_memory(
             lambda capacity: self.bytes_needed(capacity, spec),
             capacity,
             device,

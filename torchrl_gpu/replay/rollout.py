@@ -39,7 +39,6 @@ class RolloutBuffer:
             device,
             setting="agent.rollout_length",
             purpose="the rollout",
-            announce=False,
         )
         self.length = length
         self.device = device

@@ -32,6 +32,9 @@ class Demonstrations:
         replay: replay buffer of the agent.
         action_table: table whose row numbers are the actions of the agent, if it has one.
 
+    Attributes:
+        memory: line about the memory of this buffer.
+
     Raises:
         ConfigurationError: the dataset cannot be read or does not fit the agent, or the share is no
             transition of a batch, or all of them.
@@ -56,6 +59,7 @@ class Demonstrations:
             action_spec=acted[0].expand(1, *acted.shape[1:]),
             setting="number of observations in agent.demonstrations",
         )
+        self.memory = self._buffer.memory
         fill(self._buffer, episodes)
         if self._buffer.is_empty:
             raise ConfigurationError(

@@ -250,6 +250,8 @@ class TorchRLTrainer(CheckedFields):
                 f"folder={self.folder}: it has the checkpoints of another training, which this one "
                 "would replace; name another folder, or resume by trainer.load(path)"
             )
+        for line in self.experience.memory:
+            logger.info(line)
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"
         if self.processes.is_writer and not path.exists():

@@ -22,16 +22,14 @@ TOTAL = psutil.virtual_memory().total
 GIB = 2**30
 
 
-def _check(count: int, size: int, minimum: int = 1) -> None:
-    check_memory(
+def _check(count: int, size: int, minimum: int = 1) -> str:
+    return check_memory(
         lambda n: n * size, count, CPU, setting="ships", purpose="the sea", minimum=minimum
     )
 
 
-def test_a_count_that_fits_is_announced_with_its_size(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        _check(3, 1024)
-    assert caplog.messages == ["ships=3: the sea needs 3.00 KiB on cpu"]
+def test_a_count_that_fits_returns_a_line_about_its_size() -> None:
+    assert _check(3, 1024) == "ships=3: the sea needs 3.00 KiB on cpu"
 
 
 def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:
