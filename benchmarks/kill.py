@@ -80,7 +80,21 @@ def waits_until(
 def stop(process: subprocess.Popen[bytes]) -> None:
     """End a training by a signal, after which it saves itself."""
     process.send_signal(signal.SIGTERM)
-    process.wait()
+    wait_for_end(process)
+
+
+def wait_for_end(process: subprocess.Popen[bytes], seconds: float = _PATIENCE) -> None:
+    """Wait for the end of a program of `start`, and kill its group if it does not end in time.
+
+    Raises:
+        subprocess.TimeoutExpired: it has not ended by itself.
+    """
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(seconds)
+        raise
 
 
 def check(checkpoint: Path, transitions: int) -> None:
@@ -155,7 +169,7 @@ def measure(
             with suppress(ProcessLookupError):
                 send = os.killpg if kill % 4 < 2 else os.kill
                 send(process.pid, signal.SIGKILL)
-            process.wait()
+            wait_for_end(process)
             newest = folder.latest()
             assert newest is not None
             inside += bool(strays_in(folder.folder))

@@ -1,5 +1,6 @@
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ import pytest
 
 import benchmarks
 from benchmarks import compare, fanuc, fixture, versions
+from benchmarks.kill import wait_for_end
 from benchmarks.learning.results import Point, Run
 from benchmarks.lift_cube_environments import row
 from benchmarks.marinenav import measure
@@ -162,6 +164,14 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 pathlib.Path("metrics.csv").write_text("frames,seconds\\n10,1.0\\n30,3.0\\n")
 time.sleep(3600)
 """
+
+
+def test_a_program_that_does_not_end_is_killed() -> None:
+    program = [sys.executable, "-c", "import time; time.sleep(600)"]
+    process = subprocess.Popen(program, start_new_session=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        wait_for_end(process, 0.1)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_a_training_that_does_not_stop_is_killed_once_it_is_measured(

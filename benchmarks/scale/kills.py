@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import psutil
 
-from benchmarks.kill import checkpoints_of, has_saved, start, waits_until
+from benchmarks.kill import checkpoints_of, has_saved, start, wait_for_end, waits_until
 
 LIMIT: Final = 60.0  # seconds within which the run has to end
 _LATEST: Final = 3.0  # seconds from a checkpoint, or from the start of the processes, to the kill
@@ -79,7 +79,7 @@ def kill_ranks(kills: int, seed: int) -> tuple[list[Kill], list[bool]]:
                 went_on.append(waits_until(partial(has_saved, runs, newest), process))
             if number == kills:
                 os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
+                wait_for_end(process)
                 break
             time.sleep(draws.uniform(0.0, _LATEST))
             rank = draws.randrange(2)
