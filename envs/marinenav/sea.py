@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from envs.compiling import stored
+from envs.compiling import replaced, stored
 from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.noise import Noise, uniform
 from envs.marinenav.perception import View, collides, perceive, surroundings
@@ -69,7 +69,8 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     collided = collides(around) & sea.active
     arrived = (after <= GOAL_RADIUS) & sea.active & ~collided
     reward = sum(_terms(before - after, view, collided, arrived).values())
-    afterwards = sea._replace(
+    afterwards = replaced(
+        sea,
         motion=motion,
         active=sea.active & ~(collided | arrived),
         reached=sea.reached | arrived,

@@ -1,7 +1,7 @@
 """Seas in TorchRL: specs, steps, resets, states and pictures."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -15,16 +15,29 @@ from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
 from envs.marinenav.sea import Episode, Sea, terms_of
-from envs.marinenav.simulator import TURNS, Simulator, flatten, unflatten
+from envs.marinenav.simulator import (
+    TURNS,
+    SimulationState,
+    Simulator,
+    duplicate,
+    flatten,
+    unflatten,
+    write,
+)
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.graphs import CapturedFunction
+from torchrl_gpu.execution.options import GraphMode
 from torchrl_gpu.processes import Processes
 
 GROUP: Final = "robots"
+
+Tensors = TypeVar("Tensors")
 
 # Bytes that each pair of a robot and another object takes in a step, measured on the CPU with 4096
 # and 32768 seas of the default size: 330, rounded up.
@@ -52,6 +65,12 @@ class SeaEnv(Environment):
     """Seas of a simulator; `MarineNavEnv` documents the keys.
 
     Dtype and device of all seas are those of the units of the observations.
+
+    With graphs, steps and automatic resets are captured. The state then stays in the same memory,
+    which each of them overwrites; what they return is a copy.
+
+    Raises:
+        ConfigurationError: the device cannot capture graphs.
     """
 
     def __init__(
@@ -63,8 +82,14 @@ class SeaEnv(Environment):
         num_envs: int,
         seed: int,
         compile_step: bool = False,
+        graphs: GraphMode = "auto",
     ) -> None:
         super().__init__(device=units.own.device, batch_size=[num_envs])
+        accelerator = accelerator_of(self.device)
+        if graphs == "on" and not accelerator.graphs:
+            raise ConfigurationError(
+                f"env.graphs=on: {accelerator.choice} cannot capture graphs; use env.graphs=off"
+            )
         self.capabilities = sea_capabilities(simulator.size, self.device, units)
         check_memory(
             self.capabilities.memory,
@@ -82,7 +107,11 @@ class SeaEnv(Environment):
             seed_streams(seed, num_envs, self.device),
             torch.zeros((), dtype=torch.int64, device=self.device),
         )
-        self._before = [self._state.now.sea]  # the last step, of all seas
+        self._captures = graphs == "on" or (graphs == "auto" and accelerator.captures)
+        if self._captures:
+            self._state = duplicate(self._state)  # no two of its tensors in the same memory
+            self._begin_captures()
+        self._before = [duplicate(self._state.now.sea)]  # the last step, of all seas
         self._has_begun = False
         self._renderer = SeaRenderer()
         self._units = units
@@ -123,10 +152,24 @@ class SeaEnv(Environment):
             **{name: flag(1) for name in DONE_NAMES},
         )
 
+    def _begin_captures(self) -> None:
+        self._captured_step, self._captured_renewal = (
+            CapturedFunction(function, f"the {name} of the seas", self.device)
+            for name, function in (("step", self._advanced), ("reset", self._renewed))
+        )
+
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        if not self._captures:
+            return self._advanced(tensordict)
+        with torch.no_grad():
+            return self._own(self._captured_step(tensordict.select((GROUP, "action"))))
+
+    def _advanced(self, tensordict: TensorDictBase) -> TensorDict:
+        """Take a step, and return its results."""
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
-        self._before[0] = self._state.now.sea
-        self._state, transition = self._advance(self._state, action)
+        self._before[0] = self._kept(self._before[0], self._state.now.sea)
+        state, transition = self._advance(self._state, action)
+        self._keep(state)
         sea = transition.now.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated, truncated = ~sea.active, sea.active & transition.is_late
@@ -146,21 +189,42 @@ class SeaEnv(Environment):
         return tensordict.update(self._root_after(tensordict))
 
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
-        self._state = self._simulator.renew(self._state, after.get("done")[:, 0])
-        return self.observe()
+        if not self._captures:
+            return self._renewed(after)
+        with torch.no_grad():
+            return self._own(self._captured_renewal(after.select("done")))
+
+    def _renewed(self, after: TensorDictBase) -> TensorDict:
+        """Start new episodes where `done` is true, and return the observations of all seas."""
+        self._keep(self._simulator.renew(self._state, after.get("done")[:, 0]))
+        return self._observed()
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._has_begun:
             # The first reset starts all seas, whatever the mask selects.
-            self._state = self._simulator.begin(self._state)
+            self._keep(self._simulator.begin(self._state))
             self._has_begun = True
         else:
-            self._state = self._simulator.renew(self._state, mask[:, 0])
+            self._keep(self._simulator.renew(self._state, mask[:, 0]))
         return self.observe()
+
+    def _keep(self, state: SimulationState) -> None:
+        self._state = self._kept(self._state, state)
+
+    def _own(self, results: TensorDict) -> TensorDict:
+        """Return results that later steps leave as they are."""
+        return results.clone() if self._captures else results
+
+    def _kept(self, old: Tensors, new: Tensors) -> Tensors:
+        """Return new tensors; with graphs, in the memory of the old ones, which the graphs use."""
+        return write(old, new) if self._captures else new
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
+        return self._own(self._observed())
+
+    def _observed(self) -> TensorDict:
         of_group, of_sea = self._observations(self._state.now)
         for key in DONE_NAMES:
             of_group[key] = torch.zeros_like(of_group["success"])
@@ -201,26 +265,29 @@ class SeaEnv(Environment):
         """Let the next reset start all seas from states `[N]` of their random generators."""
         now = self._state.now._replace(streams=streams)
         begun = self._simulator.blank(streams, frames)
-        self._state = begun._replace(now=now, next=self._state.next)
+        self._keep(begun._replace(now=now, next=self._state.next))
         self._has_begun = False
 
     def join(self, processes: Processes) -> None:
         """Count the frames, and the seas of a mixture, of all processes: see `Environment.join`."""
         super().join(processes)
         self._simulator.difficulty.join(processes)
+        if self._captures:
+            self._begin_captures()  # their graphs would hold the number of processes before
         if not self._has_begun:
             self._replan(self._state.frames)
 
     def _replan(self, frames: Tensor) -> None:
         """Let the next reset start all seas at a number of frames."""
         state = self._state._replace(frames=frames, is_ready=torch.zeros_like(self._state.is_ready))
-        self._state = state._replace(draft=self._simulator.empty(state))
+        self._keep(state._replace(draft=self._simulator.empty(state)))
         self._has_begun = False
 
     @property
     def sea(self) -> Sea:
         """State of all seas in SI units, read-only; the last dimension is the sea."""
-        return self._state.now.sea
+        sea = self._state.now.sea
+        return duplicate(sea) if self._captures else sea
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the mean stage of the current episodes, `[]`, as `curriculum/stage`, from 0.
@@ -280,7 +347,7 @@ class SeaEnv(Environment):
         kind, placed, tries = (state_dict[name] for name in counters)
         if not ((kind >= 0) & (kind <= COMPLETE) & (placed >= 0) & (tries >= 0)).all():
             raise ConfigurationError("the saved state holds a layout that nothing completes")
-        self._state = unflatten(self._state, state_dict)
+        self._keep(unflatten(self._state, state_dict))
         self._has_begun = True
 
     def progress(self) -> dict[str, Tensor]:

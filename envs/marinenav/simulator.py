@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from envs.compiling import stored
+from envs.compiling import replaced, stored
 from envs.marinenav.curriculum import Difficulty, Stage
 from envs.marinenav.noise import Noise
 from envs.marinenav.placement import (
@@ -79,14 +79,15 @@ class Simulator:
         """
         transition = advance(state.now, action, self.noise, self.max_steps)
         frames = state.frames + self._all_seas(state)
-        return self._prepare(state._replace(now=transition.now, frames=frames)), transition
+        return self._prepare(replaced(state, now=transition.now, frames=frames)), transition
 
     def renew(self, state: SimulationState, is_over: Tensor) -> SimulationState:
         """Start the next episode in the seas of a mask, bool `[N]`."""
         now = choose(is_over, state.next, state.now)
         # An initial state that repeats has other sensor noise.
         streams = torch.where(is_over & state.is_ready, now.streams, state.now.streams)
-        return state._replace(now=now._replace(streams=streams), is_ready=state.is_ready & ~is_over)
+        now = replaced(now, streams=streams)
+        return replaced(state, now=now, is_ready=state.is_ready & ~is_over)
 
     def _prepare(self, state: SimulationState) -> SimulationState:
         """Extend the drafts, and turn complete drafts of some seas into their next episodes."""
@@ -106,7 +107,8 @@ class Simulator:
         begun = start_episodes(drafted, split_streams(pick(layouts, turn)), self.noise)
         begun = _map(stored, begun)
         is_used = put(torch.zeros_like(is_ready), turn, is_due)
-        return state._replace(
+        return replaced(
+            state,
             next=put(state.next, turn, choose(is_due, begun, pick(state.next, turn))),
             is_ready=is_ready | is_used,
             draft=choose(is_used | ~is_current, empty, draft),
@@ -117,7 +119,8 @@ class Simulator:
         """Complete the next episodes of all seas; reads conditions on the host."""
         draft, layouts = complete_drafts(state.draft, state.layouts, candidates=CANDIDATES)
         begun = start_episodes(draft, split_streams(layouts), self.noise)
-        return state._replace(
+        return replaced(
+            state,
             next=choose(state.is_ready, state.next, begun),
             is_ready=torch.ones_like(state.is_ready),
             draft=choose(state.is_ready, draft, self.empty(state)),
@@ -169,6 +172,16 @@ def pick(tensors: Tensors, seas: Tensor) -> Tensors:
 def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
     """Return `tensors` with the values of the seas with the given indices replaced, int64 `[G]`."""
     return _map(lambda a, b: a.index_copy(-1, seas, b), tensors, values)
+
+
+def duplicate(tensors: Tensors) -> Tensors:
+    """Return copies of the tensors, each in its own memory."""
+    return _map(Tensor.clone, tensors)
+
+
+def write(tensors: Tensors, values: Tensors) -> Tensors:
+    """Copy values into the memory of tensors, and return the tensors."""
+    return _map(lambda to, value: to if to is value else to.copy_(value), tensors, values)
 
 
 def to_host(tensors: Tensors) -> Tensors:

@@ -69,9 +69,9 @@ class Accelerator:
     lerp: ClassVar[bool] = True
     searchsorted: ClassVar[bool] = True
     byte_views: ClassVar[bool] = True  # of tensors as another dtype, in the same memory
-    # Whether compiled updates, in a run of many, and captured updates are known to be faster.
+    # Whether compiled updates, in a run of many, and captured work are known to be faster.
     compiles_long_runs: ClassVar[bool] = False
-    captures_updates: ClassVar[bool] = False
+    captures: ClassVar[bool] = False
     channels_last: ClassVar[bool] = False  # whether many convolutions are faster in this layout
     # Whether compiled convolutions are faster in the layouts of the eager ones than in those that
     # torch's compiler chooses.

@@ -135,7 +135,7 @@ class Cuda(Accelerator):
     genesis_backend = "cuda"
     pinned_transfers = True
     scaling_adam = True
-    captures_updates = True
+    captures = True
     communication = "nccl"  # in a build for ROCm this is RCCL
 
     @classmethod
@@ -163,7 +163,7 @@ class Rocm(Cuda):
     vendors = ("AMD",)
     installs: ClassVar[Mapping[str, str]] = dict.fromkeys(_PC_SYSTEMS, _FROM_AMD)
     genesis_backend = "amdgpu"
-    captures_updates = False  # not measured yet
+    captures = False  # not measured yet
     tf32 = False  # torch has it on a few AMD GPUs only, and behind an environment variable
 
     @classmethod

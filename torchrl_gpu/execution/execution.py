@@ -148,7 +148,7 @@ class Execution:
         if self._chooses_precision and self._suits_bf16():
             self.precision = Precision("bf16", device)
         if self._chooses_capture:
-            self.captures = can_capture and accelerator.captures_updates
+            self.captures = can_capture and accelerator.captures
         self._check_capture()
 
     def _check_capture(self) -> None:

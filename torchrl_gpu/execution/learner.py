@@ -29,7 +29,9 @@ class Losses(NamedTuple):
 
     def detached(self) -> Losses:
         """Return the losses without their gradients."""
-        return self._replace(terms={name: term.detach() for name, term in self.terms.items()})
+        terms = {name: term.detach() for name, term in self.terms.items()}
+        # Not `_replace`, which the compiler of torch 2.11 does not trace.
+        return Losses(terms, self.metrics, self.priorities)
 
     @staticmethod
     def joined(parts: Sequence[Losses], shares: Sequence[float]) -> Losses:

@@ -13,9 +13,12 @@ from torchrl.envs.utils import step_mdp
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.sea_env import SeaEnv
-from tests.helpers.environments import trajectory
+from tests.helpers.environments import (
+    check_that_transitions_are_not_overwritten,
+    trajectory,
+)
 from tests.helpers.ranks import on_ranks
-from tests.stand_in import count_host_reads
+from tests.stand_in import Abilities, count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.environments.robots import SharedPolicy
@@ -39,6 +42,9 @@ ALONE: dict[str, Any] = {
     "vortices": CROSSING["vortices"],
     "obstacles": CROSSING["obstacles"],
 }
+
+# Episodes of the second stage begin after a few steps.
+CHANGING = [(0, 3, 0, 30.0), (15, 5, 2, 40.0)]
 
 
 def _random_actions(env: MarineNavEnv, steps: int, seed: int = 0) -> Tensor:
@@ -432,6 +438,59 @@ def test_steps_with_resets_read_nothing_on_the_host(
             ends += step["next", "done"].sum()
     assert counter.host_reads == counter.copies == 0, counter.report()
     assert ends.item() >= 3 * 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_episode_steps": 6, "curriculum": True, "schedule": CHANGING},
+        {"num_robots": 3, "num_vortices": 4, "noise": False, "max_episode_steps": 9},
+    ],
+)
+def test_captured_seas_equal_eager_ones(
+    settings: dict[str, Any], accelerator: torch.device
+) -> None:
+    """Also after a new seed, a loaded state and loaded frames, and in the terms of rewards."""
+    eager, captured = (
+        MarineNavEnv(num_envs=3, seed=3, device=accelerator, graphs=graphs, **settings)
+        for graphs in ("off", "on")
+    )
+    actions = _random_actions(eager, 10).to(accelerator)
+    state = eager.state_dict()
+
+    def check(after: str) -> None:
+        assert (trajectory(captured, actions) == trajectory(eager, actions)).all(), after
+        assert captured.reward_terms(1) == eager.reward_terms(1), after
+        torch.testing.assert_close(captured.state_dict(), eager.state_dict(), rtol=0.0, atol=0.0)
+
+    check("the first reset")
+    seen = captured.sea.motion.clone()
+    last = captured.sea.motion
+    check("many steps")
+    assert (last == seen).all()
+    for after in (
+        lambda env: env.set_seed(5),
+        lambda env: env.set_seeds([7, 8, 9]),
+        lambda env: env.load_state_dict(state),
+        lambda env: env.load_progress({"frames": env.progress()["frames"] // 2}),
+    ):
+        after(captured), after(eager)
+        check(str(after))
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_captured_seas_hand_out_copies(accelerator: torch.device) -> None:
+    env = MarineNavEnv(num_envs=2, max_episode_steps=4, device=accelerator, graphs="on")
+    check_that_transitions_are_not_overwritten(env, env.rand_action, steps=12)
+
+
+def test_capturing_is_refused_on_a_device_without_graphs() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"^env\.graphs=on: cpu cannot capture graphs; use"
+    ):
+        MarineNavEnv(num_envs=1, graphs="on")
 
 
 def test_steps_compile_to_one_graph() -> None:

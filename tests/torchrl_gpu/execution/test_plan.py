@@ -80,7 +80,7 @@ def test_updates_are_captured_where_that_is_known_to_be_faster(
         return execution.description == "fp32, captured"
 
     assert not captures(CASE.agent_class)
-    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures_updates", True)
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures", True)
     assert captures(CASE.agent_class)
     assert not captures(CASE.agent_class, "off")
     assert not captures(Derived)
@@ -91,7 +91,7 @@ def test_updates_are_captured_where_that_is_known_to_be_faster(
 def test_a_planned_execution_runs_on_the_device_of_its_agent(
     accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures_updates", True)
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures", True)
     execution, agent = Execution(), CASE.make().to(accelerator)
     execution.plan(SHORT, accelerator, agent.can_capture)
     for _ in range(5):
@@ -162,16 +162,13 @@ def test_a_resumed_run_keeps_a_precision_that_was_typed_or_is_refused() -> None:
 
 
 class Failing(Execution):
-    """Has a compiler that fails at its call of a number, from 1."""
+    """Has a compiler that fails, at first or later on."""
 
-    fails_at = 1
+    fails = True
 
     def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        calls: list[None] = []
-
         def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
-            calls.append(None)
-            if len(calls) == self.fails_at:
+            if self.fails:
                 raise RuntimeError("no such kernel")
             forward: Callable[..., Any] = graph.forward
             return forward
@@ -206,11 +203,11 @@ def test_a_typed_compilation_that_fails_ends_the_run() -> None:
 def test_a_later_compilation_that_fails_changes_to_eager_updates() -> None:
     case = next(case for case in CASES if case.agent_class.__name__ == "SAC")
     agent, execution = case.make(actor_period=2), Failing()
-    execution.fails_at = 2  # the update with the actor
     execution.plan(LONG)
-    for seed in range(2):
+    for seed, mode in enumerate(("default", "off")):
+        execution.fails = seed == 1  # the update with the actor
         execution.update(agent, make_batch(agent, seed))
-        assert execution.compile_mode == ("default", "off")[seed]
+        assert execution.compile_mode == mode
 
 
 def test_a_normalizer_learns_a_batch_once_where_compiling_fails() -> None:
