@@ -29,13 +29,17 @@ from envs.marinenav.simulator import Simulator
 from envs.streams import seed_streams
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.execution.graphs import EAGER_CALLS
+from torchrl_gpu.execution.options import GraphMode
 
 REFERENCE = 871.0  # active robot-steps/s of the paper's environment, see above
 OVERHEAD_SEAS, ACTIVE_SEAS = 1024, 128
+CAPTURED = " captured"
 
 
 def plain_steps(seas: int, device: torch.device) -> Run:
-    """Return a run of steps and resets of the same tensors without TorchRL, by random actions."""
+    """Return a run of eager steps and resets of the same tensors without TorchRL."""
     robots, dtype = 5, torch.float32
     difficulty = Difficulty([Stage(0, robots, 4, 40.0)], 0, dtype, device)
     noise = make_noise(device, dtype)
@@ -56,7 +60,7 @@ def plain_steps(seas: int, device: torch.device) -> Run:
 
 def steps_within(run: Run, seconds: float, device: torch.device) -> int:
     """Return the number of steps that take a number of seconds, at least 3, after a warm-up."""
-    run(3)  # the first steps build kernels and caches
+    run(EAGER_CALLS + 1)  # the first steps build kernels and caches, or capture
     return max(3, round(seconds * timed(run, 3, device=device)()))
 
 
@@ -78,6 +82,8 @@ def measure(
 ) -> int:
     """Measure each batch size and the overhead of TorchRL, and print the medians.
 
+    A device with graphs steps eagerly and by captured steps.
+
     Args:
         sizes: numbers of seas in the batch, each at least 1 ([1,16,256,4096,16384]).
         device: compute device: auto, cpu, cuda, ... (cpu).
@@ -91,35 +97,38 @@ def measure(
     torch.set_num_threads(2)
     print_machine()
 
-    def build(seas: int) -> MarineNavEnv:
-        env = MarineNavEnv(num_envs=seas, device=resolved)
-        env.reset()
-        return env
+    def build(seas: int, graphs: GraphMode) -> MarineNavEnv:
+        return MarineNavEnv(num_envs=seas, graphs=graphs, device=resolved)
 
-    active = active_robots(build(ACTIVE_SEAS))
+    modes: list[GraphMode] = ["off", "on"] if accelerator_of(resolved).graphs else ["off"]
+    active = active_robots(build(ACTIVE_SEAS, modes[-1]))
     print(f"{active:.2f} of 5 robots are active on average\n")
     rows, speeds = [], {}
     for size in sizes:
-        env = build(size)
-        step = random_steps(env)
-        steps = steps_within(step, seconds, resolved)
-        samples = take_turns({size: timed(step, steps, per_unit=size, device=resolved)}, rounds)
-        seas = samples.rate(size)
-        speeds[size] = active * seas
-        rows.append(
-            [
-                f"{size}",
-                f"{seas:,.0f}",
-                f"{speeds[size]:,.0f}",
-                f"{speeds[size] / REFERENCE:,.1f} x",
-                f"{1e6 / seas:,.2f}",
-            ]
-        )
-    header = ["seas", "sea-steps/s", "robot-steps/s", "of reference", "us a sea"]
+        of_size = {}
+        for mode in modes:
+            step = random_steps(build(size, mode))
+            steps = steps_within(step, seconds, resolved)
+            of_size[mode] = timed(step, steps, per_unit=size, device=resolved)
+        samples = take_turns(of_size, rounds)
+        for mode in modes:
+            seas = samples.rate(mode)
+            speeds[f"{size}{CAPTURED if mode == 'on' else ''}"] = active * seas
+            rows.append(
+                [
+                    f"{size}",
+                    CAPTURED.strip() if mode == "on" else "eager",
+                    f"{seas:,.0f}",
+                    f"{active * seas:,.0f}",
+                    f"{active * seas / REFERENCE:,.1f} x",
+                    f"{1e6 / seas:,.2f}",
+                ]
+            )
+    header = ["seas", "steps", "sea-steps/s", "robot-steps/s", "of reference", "us a sea"]
     print_table(header, rows)
     ways = {
         "plain": plain_steps(OVERHEAD_SEAS, resolved),
-        "torchrl": random_steps(build(OVERHEAD_SEAS)),
+        "torchrl": random_steps(build(OVERHEAD_SEAS, "off")),
     }
     steps = steps_within(ways["plain"], seconds, resolved)
     sides = {way: timed(run, steps, device=resolved) for way, run in ways.items()}
@@ -131,7 +140,7 @@ def measure(
     print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
     print_figures(
         {
-            "robot_steps_per_second": {str(k): round(v, 1) for k, v in speeds.items()},
+            "robot_steps_per_second": {name: round(rate, 1) for name, rate in speeds.items()},
             "reference": REFERENCE,
             "overhead_1024": round(overhead, 4),
             "active_robots": round(active, 3),
