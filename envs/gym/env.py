@@ -17,7 +17,7 @@ from envs.gym.episodes import NextStepEpisodes, episodes_of
 from envs.gym.observations import Observations
 from envs.gym.processes import WatchedVectorEnv
 from envs.gym.stacks import ImageStacks
-from envs.gym.vector import Autoreset, Vectorization, make_vector, registered
+from envs.gym.vector import Autoreset, Vectorization, make_vector, registered, try_options
 from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -141,6 +141,8 @@ class GymnasiumEnv(Environment):
         except ConfigurationError as error:
             self._vector.close()
             raise ConfigurationError(f"env.name={name}: {error}") from None
+        if options:
+            try_options(self._vector, name, options)
         self._episodes = episodes_of(self._vector, observations, seed)
         self._begun: Tensor | None = None  # the actions of the step in flight
         self._has_failed = False

@@ -115,28 +115,27 @@ def make_vector(
         raise _refused(name, "made", options, error) from error
     try:
         _check(vector, spec.id, autoreset, render=render)
-        if options:
-            _try(vector, name, options)
     except ConfigurationError:
         vector.close()
         raise
     return vector
 
 
-def _try(vector: VectorEnv, name: str, options: Mapping[str, Any]) -> None:
+def try_options(vector: VectorEnv, name: str, options: Mapping[str, Any]) -> None:
     """Take a first step: an environment may read an option only there.
 
     Raises:
-        ConfigurationError: the environment fails.
+        ConfigurationError: the environment fails; it is closed.
     """
     vector.action_space.seed(0)
     try:
         with quiet_workers(vector):
             vector.reset(seed=0)
             vector.step(vector.action_space.sample())
-    except ConfigurationError:
-        raise
     except Exception as error:
+        vector.close()
+        if isinstance(error, ConfigurationError):
+            raise
         raise _refused(name, "stepped", options, error) from error
 
 

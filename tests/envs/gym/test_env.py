@@ -183,6 +183,7 @@ def test_error_names_a_missing_package_for_rendering(
             {"name": "FrozenLake-v1", "options": {"map_name": "foo"}},
             r"^env\.options: FrozenLake-v1 cannot be made with map_name=foo: KeyError: 'foo'$",
         ),
+        ({"name": "Blackjack-v1", "options": {"sab": True}}, "a Tuple space are not supported"),
         *(
             (
                 {"name": "Pendulum-v1", "options": {"g": "foo"}, "vectorization": way},
