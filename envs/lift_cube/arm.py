@@ -121,10 +121,11 @@ def find(file: str) -> Path | None:
         ConfigurationError: the file does not exist.
     """
     genesis = find_spec("genesis")
-    of_genesis = [] if genesis is None else genesis.submodule_search_locations or []
-    folders = [ASSETS, *(Path(folder) / "assets" for folder in of_genesis)]
+    # Python takes any folder of that name for a package, but one without a file of its own.
+    module = None if genesis is None else genesis.origin
+    folders = [ASSETS] if module is None else [ASSETS, Path(module).parent / "assets"]
     path = next(filter(Path.is_file, (folder / file for folder in (Path(), *folders))), None)
-    if path is None and genesis is not None:
+    if path is None and module is not None:
         searched = " or ".join(map(str, folders))
         raise ConfigurationError(f"env.arm.file={file}: not found, nor below {searched}")
     return path

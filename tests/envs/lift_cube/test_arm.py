@@ -1,4 +1,5 @@
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from envs.lift_cube import Arm, LiftCubeEnv
+from envs.lift_cube.arm import find
 from envs.lift_cube.arm_model import check_positions
 from envs.lift_cube.inspection import examine
 from torchrl_gpu.errors import ConfigurationError
@@ -209,6 +211,15 @@ def test_wrong_description_is_refused(
     Path("page.urdf").write_text("<html/>")
     with pytest.raises(ConfigurationError, match=words):
         Arm(**settings)
+
+
+def test_a_folder_named_genesis_is_not_taken_for_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "genesis").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "genesis")
+    assert find("xml/of_genesis.xml") is None
 
 
 @pytest.mark.parametrize(
