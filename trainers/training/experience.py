@@ -47,7 +47,7 @@ class ReplayExperience:
     Attributes:
         replay: replay buffer of the agent.
         demonstrations: demonstrations that every batch has a share of; None without them.
-        memory: lines about the memory of the buffers.
+        memory: lines about the memory of the buffers, until they are announced.
 
     Raises:
         ConfigurationError: the demonstrations cannot be read or do not fit the agent.
@@ -65,11 +65,11 @@ class ReplayExperience:
         self.agent = agent
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, frame_stacks)
-        self.memory = [self.replay.memory]
+        self.memory: Sequence[str] = [self.replay.memory]
         self.demonstrations: Demonstrations | None = None
         if agent.demonstrations is not None:
             self.demonstrations = Demonstrations(agent, self.replay, action_table)
-            self.memory.append(self.demonstrations.memory)
+            self.memory = [self.replay.memory, self.demonstrations.memory]
         self._source: ReplayBuffer | Demonstrations = self.demonstrations or self.replay
         self._frames_per_step = frames_per_step
         # Frames since the first update was due; below 0 before it.

@@ -250,7 +250,8 @@ class TorchRLTrainer(CheckedFields):
                 f"folder={self.folder}: it has the checkpoints of another training, which this one "
                 "would replace; name another folder, or resume by trainer.load(path)"
             )
-        for line in self.experience.memory:
+        lines, self.experience.memory = self.experience.memory, ()
+        for line in lines:
             logger.info(line)
         # A checkpoint belongs to the run whose folder has this file; the program writes more to it.
         path = self.folder / "config.yaml"

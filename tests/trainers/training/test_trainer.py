@@ -1,4 +1,5 @@
 import csv
+import logging
 import math
 import time
 from contextlib import closing
@@ -121,6 +122,16 @@ def test_a_callback_asks_for_an_evaluation_and_training_stays_the_same(
     assert list(asked.evaluations) == [11 * step, *plain.evaluations]
     assert asked.updates == plain.updates
     assert 0.0 < asked.evaluation_seconds < time.perf_counter() - asked.started
+
+
+def test_the_replay_is_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    trainer.total_frames *= 2
+    trainer.train()
+    trainer.close()
+    assert caplog.text.count("the replay needs") == 1
 
 
 def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
