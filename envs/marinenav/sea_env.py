@@ -154,7 +154,7 @@ class SeaEnv(Environment):
 
     def _begin_captures(self) -> None:
         self._captured_step, self._captured_renewal = (
-            CapturedFunction(function, f"the {name} of the seas", self.device)
+            CapturedFunction(function, f"the {name} of the seas", self.device, "env.graphs")
             for name, function in (("step", self._advanced), ("reset", self._renewed))
         )
 

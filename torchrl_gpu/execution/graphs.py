@@ -23,16 +23,22 @@ class CapturedFunction(Generic[Result]):
     After `EAGER_CALLS` calls the work of the function on the device is captured. All later calls
     copy their argument to the memory of the graph and replay it: no Python code of the function
     runs, so it depends on tensors alone, whose shapes are those of the first call, and reads no
-    value back to the host. Random numbers go on from call to call as in eager execution. The name
-    stands in errors.
+    value back to the host. Random numbers go on from call to call as in eager execution. A copy
+    has no graph yet, and begins with eager calls. The name and the setting that turns captures off
+    stand in errors.
     """
 
     def __init__(
-        self, function: Callable[[TensorDictBase], Result], name: str, device: torch.device
+        self,
+        function: Callable[[TensorDictBase], Result],
+        name: str,
+        device: torch.device,
+        setting: str = "graphs",
     ) -> None:
         self._function = function
         self._name = name
         self._device = device
+        self._setting = setting
         self._module = accelerator_of(device).module
         # All work is done in one stream beside the current one: autograd remembers the stream of a
         # parameter's first gradient, and a capture may not depend on the default stream.
@@ -42,6 +48,9 @@ class CapturedFunction(Generic[Result]):
         self._keys: list[NestedKey] = []
         self._inputs: list[Tensor] = []
         self._result: Result
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._function, self._name, self._device, self._setting)
 
     @property
     def is_captured(self) -> bool:
@@ -84,6 +93,7 @@ class CapturedFunction(Generic[Result]):
             cause = error.__context__ or error
             reason = str(cause).strip().partition("\n")[0]
             raise ConfigurationError(
-                f"graphs: {self._name} cannot be captured ({reason}); use graphs=off"
+                f"{self._setting}: {self._name} cannot be captured ({reason}); "
+                f"use {self._setting}=off"
             ) from error
         return graph.replay

@@ -1,3 +1,4 @@
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torchrl.envs.utils import step_mdp
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.sea_env import SeaEnv
+from envs.marinenav.simulator import Simulator
 from tests.helpers.environments import (
     check_that_transitions_are_not_overwritten,
     trajectory,
@@ -20,9 +22,12 @@ from tests.helpers.environments import (
 from tests.helpers.ranks import on_ranks
 from tests.stand_in import Abilities, count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.graphs import EAGER_CALLS
+from torchrl_gpu.execution.options import GraphMode
 from torchrl_gpu.processes import Processes
 
 CROSSING: dict[str, Any] = {
@@ -42,6 +47,8 @@ ALONE: dict[str, Any] = {
     "vortices": CROSSING["vortices"],
     "obstacles": CROSSING["obstacles"],
 }
+
+MODES: tuple[GraphMode, ...] = ("off", "auto", "on")
 
 # Episodes of the second stage begin after a few steps.
 CHANGING = [(0, 3, 0, 30.0), (15, 5, 2, 40.0)]
@@ -452,7 +459,7 @@ def test_steps_with_resets_read_nothing_on_the_host(
 def test_captured_seas_equal_eager_ones(
     settings: dict[str, Any], accelerator: torch.device
 ) -> None:
-    """Also after a new seed, a loaded state and loaded frames, and in the terms of rewards."""
+    """Also after resets, new seeds and loaded states and frames, and in the terms of rewards."""
     eager, captured = (
         MarineNavEnv(num_envs=3, seed=3, device=accelerator, graphs=graphs, **settings)
         for graphs in ("off", "on")
@@ -470,7 +477,9 @@ def test_captured_seas_equal_eager_ones(
     last = captured.sea.motion
     check("many steps")
     assert (last == seen).all()
+    some = TensorDict({"_reset": torch.tensor([[True], [False], [True]])}, [3]).to(accelerator)
     for after in (
+        lambda env: env.reset(some.clone()),
         lambda env: env.set_seed(5),
         lambda env: env.set_seeds([7, 8, 9]),
         lambda env: env.load_state_dict(state),
@@ -484,6 +493,71 @@ def test_captured_seas_equal_eager_ones(
 def test_captured_seas_hand_out_copies(accelerator: torch.device) -> None:
     env = MarineNavEnv(num_envs=2, max_episode_steps=4, device=accelerator, graphs="on")
     check_that_transitions_are_not_overwritten(env, env.rand_action, steps=12)
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_seas_are_captured_where_that_is_known_to_be_faster(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, calls = Simulator.step, []
+
+    def counted(simulator: Simulator, *arguments: Any) -> Any:
+        calls.append(simulator)
+        return step(simulator, *arguments)
+
+    monkeypatch.setattr(Simulator, "step", counted)
+
+    def captures(graphs: GraphMode) -> bool:
+        calls.clear()
+        env = MarineNavEnv(num_envs=1, device=accelerator, graphs=graphs)
+        trajectory(env, _random_actions(env, EAGER_CALLS + 3).to(accelerator))
+        return len(calls) == EAGER_CALLS + 1  # and in one more call to capture
+
+    assert [captures(mode) for mode in MODES] == [False, False, True]
+    monkeypatch.setattr(type(accelerator_of(accelerator)), "captures", True)
+    assert [captures(mode) for mode in MODES] == [False, True, True]
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_captured_seas_join_other_processes(accelerator: torch.device) -> None:
+    others = Processes()
+    others.rank, others.count = 1, 3
+    eager, captured = (
+        MarineNavEnv(num_envs=2, device=accelerator, graphs=graphs, mixture=True)
+        for graphs in ("off", "on")
+    )
+    actions = _random_actions(eager, EAGER_CALLS + 1).to(accelerator)
+    for _ in range(2):
+        assert (trajectory(captured, actions) == trajectory(eager, actions)).all()
+        assert (captured.progress()["frames"] == eager.progress()["frames"]).all()
+        for env in (captured, eager):
+            env.join(others)
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_a_copy_of_captured_seas_goes_on_by_itself(accelerator: torch.device) -> None:
+    env = MarineNavEnv(num_envs=2, max_episode_steps=3, device=accelerator, graphs="on")
+    actions = _random_actions(env, EAGER_CALLS + 1).to(accelerator)
+    trajectory(env, actions)
+    state, copied = env.state_dict(), copy.deepcopy(env)
+    following = trajectory(env, actions, env.observe())
+    assert (trajectory(copied, actions, copied.observe()) == following).all()
+    env.load_state_dict(state)
+    assert (trajectory(env, actions, env.observe()) == following).all()
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_seas_that_cannot_be_captured_name_their_setting(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = MarineNavEnv(num_envs=1, device=accelerator, graphs="on")
+    observe = env._observations
+    monkeypatch.setattr(env, "_observations", lambda now: (now.stage.sum().item(), observe(now))[1])
+    actions = _random_actions(env, EAGER_CALLS + 1).to(accelerator)
+    with pytest.raises(
+        ConfigurationError, match=r"^env\.graphs: the step of the seas .*; use env\.graphs=off$"
+    ):
+        trajectory(env, actions)
 
 
 def test_capturing_is_refused_on_a_device_without_graphs() -> None:
