@@ -16,6 +16,7 @@ from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
 from trainers.command_line.help import help_text
+from trainers.modes.outcome import command_of
 from trainers.run import run, settings_of
 
 QUICK = [
@@ -235,6 +236,14 @@ def test_classes_that_the_user_types_or_trusts_are_imported(
     with pytest.raises(ConfigurationError, match=r"add trust=own_robots$"):
         load_policy(folder, trust="own_robot")
     assert load_policy(folder, trust="own_robots").interface.leaves["observation"].shape == (1, 4)
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_printed_command_trusts_classes_only_beside_a_file() -> None:
+    own = ("agent._target_=own_robots.Own", "env._target_=own_robots.World")
+    settings = settings_of(*own, "env.name=CartPole-v1", "device=cpu")
+    assert " trust=own_robots" in command_of(settings, "checkpoint=RUN")
+    assert "trust" not in command_of(settings, "experiment=own/best")
 
 
 def test_trust_takes_names_of_packages() -> None:
