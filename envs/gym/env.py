@@ -76,11 +76,12 @@ class GymnasiumEnv(Environment):
         terminal_on_life_loss: in mode `train`, end an episode of a preprocessed Atari environment
             at the loss of a life; the next episode is a new game.
         seed: random seed of the first reset; copy i uses seed + i.
-        options: keyword arguments of `gymnasium.make`; None for no further arguments.
+        options: keyword arguments of `gymnasium.make`; None for no further arguments. With them,
+            the copies take one random step before the first episode, to refuse wrong ones early.
 
     Raises:
         ConfigurationError: an argument is out of range, or the environment is unknown, lacks a
-            package, or has spaces that are not listed above.
+            package, fails with these options, or has spaces that are not listed above.
     """
 
     counters = frozenset({"workers/lost_episodes"})

@@ -80,8 +80,8 @@ class MarineNavEnv(SeaEnv):
         dtype: floating-point type of the simulation, `float32` or `float64`.
 
     Raises:
-        ConfigurationError: an argument is out of range, or the map has no room for the robots,
-            vortices and obstacles.
+        ConfigurationError: an argument is out of range, the device cannot capture graphs, the
+            memory is insufficient, or the map has no room for the robots, vortices and obstacles.
     """
 
     @classmethod

@@ -67,10 +67,10 @@ class SeaEnv(Environment):
     Dtype and device of all seas are those of the units of the observations.
 
     With graphs, steps and automatic resets are captured. The state then stays in the same memory,
-    which each of them overwrites; what they return is a copy.
+    which each of them overwrites; their results are copies.
 
     Raises:
-        ConfigurationError: the device cannot capture graphs.
+        ConfigurationError: the device cannot capture graphs, or the memory is insufficient.
     """
 
     def __init__(
