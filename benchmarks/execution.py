@@ -21,10 +21,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torchrl.data import Bounded, Composite
 
 from agents.base import Agent
-from agents.modules.encoders import ObservationEncoderFactory
 from benchmarks.fixture import (
     BATCH,
     HIDDEN,
@@ -36,6 +34,7 @@ from benchmarks.fixture import (
     random_batch,
     specs,
 )
+from benchmarks.images import IMAGE_BATCH, IMAGE_HIDDEN, IMAGE_SIZE, build_image_agent
 from benchmarks.measuring import take_turns, timed, times
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
@@ -50,14 +49,6 @@ from trainers.components.choices import learning_agents
 
 STEPS = 10  # gradient steps in each round
 AGREEMENT_STEPS = 50
-
-# The sizes of `experiment=reach_pixels`.
-IMAGE_SIZE = 48
-IMAGE_BATCH = 128
-IMAGE_HIDDEN = (128, 128)
-IMAGE_ENCODER = ObservationEncoderFactory(
-    convolutions="nature", channels=[16, 32, 32], pixel_features=64, shared=True, random_shift=2
-)
 
 
 class Mode(NamedTuple):
@@ -76,14 +67,10 @@ class Mode(NamedTuple):
 def build(agent_class: type[Agent], device: torch.device, images: bool) -> Agent:
     """Return an agent of vectors or images, with two hidden layers and default settings."""
     torch.manual_seed(0)
+    if images:
+        return build_image_agent(agent_class, device)
     see, act = specs(1, kind=kind_of(agent_class), device=device)
-    if not images:
-        return build_agent(agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
-    shape = (1, 3, IMAGE_SIZE, IMAGE_SIZE)
-    pixels = Bounded(0, 255, shape, dtype=torch.uint8, device=device)
-    see = Composite(pixels=pixels, shape=(1,), device=device)
-    settings = {"hidden_sizes": IMAGE_HIDDEN, "batch_size": IMAGE_BATCH, "encoder": IMAGE_ENCODER}
-    return build_agent(agent_class, see, act, **settings)
+    return build_agent(agent_class, see, act, hidden_sizes=HIDDEN, batch_size=BATCH)
 
 
 def end(agent: Agent, execution: Execution) -> tuple[Tensor, Tensor]:

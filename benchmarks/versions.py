@@ -1,8 +1,9 @@
-"""Measure the frames/s of trainings beside those of another version of this repository.
+"""Measure trainings and gradient steps beside those of another version of this repository.
 
 Both versions run the same commands in turns, one program after the other, on one thread and with
 the packages of this environment. A training counts from a number of frames on, so that start-up,
-random actions and compiling do not count, and is then stopped.
+random actions and compiling do not count, and is then stopped. Gradient steps are those of agents
+that see images, in processor time, as short and as long runs choose to take them.
 
     git worktree add ../before COMMIT
     python -m benchmarks.versions before=../before
@@ -15,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks.fixture import Count
-from benchmarks.measuring import take_turns
+from benchmarks.measuring import Measurement, Samples, take_turns
 from benchmarks.report import print_figures, print_machine, print_table
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import ONE_THREAD
@@ -37,6 +40,14 @@ TRAININGS: Final = {
     )
     for title, agent in {"AC-IQN": "ac_iqn", "SAC": "sac", "DDPG": "ddpg"}.items()
 }
+
+
+IMAGE_STEPS: Final = {  # arguments of `benchmarks.images` for each title
+    f"{title}, images, {length} run": (agent, length)
+    for title, agent in {"DDPG": "ddpg", "PPO": "ppo"}.items()
+    for length in ("short", "long")
+}
+_ROUND: Final = 20  # gradient steps
 
 
 def frames_per_second(
@@ -79,37 +90,78 @@ def _rows(folder: Path, first_frame: int) -> list[tuple[int, float]]:
     return [row for row in rows if row[0] >= first_frame]
 
 
+@contextmanager
+def gradient_steps(version: Path, arguments: tuple[str, str]) -> Iterator[Measurement]:
+    """Start a version of an image agent; yield a function that measures its gradient steps/s."""
+    process = subprocess.Popen(
+        [sys.executable, str(_HERE / "benchmarks" / "images.py"), *arguments],
+        env=os.environ | ONE_THREAD | {"PYTHONPATH": str(version)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    requests, answers = process.stdin, process.stdout
+
+    def measure() -> float:
+        print(_ROUND, file=requests, flush=True)
+        if not (answer := answers.readline()):
+            raise ConfigurationError(f"{version}: the agent ended; see its output above")
+        return _ROUND / float(answer)
+
+    try:
+        yield measure
+    finally:
+        requests.close()  # which ends it
+        process.wait(_SECONDS_TO_STOP)
+
+
 def measure(
-    *, before: Path, rounds: Count = 2, first_frame: Count = 16_000, frames: Count = 8_000
+    *,
+    before: Path,
+    rounds: Count = 2,
+    first_frame: Count = 16_000,
+    frames: Count = 8_000,
+    image_rounds: Count = 25,
 ) -> int:
-    """Measure each training in turns, and print the medians of all rounds.
+    """Measure everything in turns, and print the medians of all rounds.
 
     Args:
         before: folder of the other version, a checkout of this repository.
-        rounds: number of rounds after a warm-up, at least 1 (2).
+        rounds: number of rounds of each training after a warm-up, at least 1 (2).
         first_frame: number of frames of each training that do not count, at least 1 (16,000).
         frames: number of frames that count, at least 1 (8,000).
+        image_rounds: number of rounds of 20 gradient steps after a warm-up, at least 1 (25).
     """
     if not (before / "trainers/run.py").is_file():
         raise ConfigurationError(f"before={before}: not a checkout of this repository")
     print_machine()
-    table, figures = [], {}
-    for title, arguments in TRAININGS.items():
-        versions = {"before": before.resolve(), "now": _HERE}
-        samples = take_turns(
-            {
-                name: partial(frames_per_second, version, arguments, first_frame, frames)
-                for name, version in versions.items()
-            },
-            rounds,
-        )
-        rates = {name: samples.rate(name) for name in versions}
+    table: list[list[str]] = []
+    figures: dict[str, dict[str, float]] = {}
+    versions = {"before": before.resolve(), "now": _HERE}
+
+    def note(title: str, unit: str, samples: Samples[str]) -> None:
+        rates = [samples.rate(name) for name in versions]
         gain = samples.ratio("now", "before")
-        table.append([title, f"{rates['before']:,.0f}", f"{rates['now']:,.0f}", f"{gain:.2f} x"])
-        figures[title] = {name: round(rate, 1) for name, rate in rates.items()} | {
-            "gain": round(gain, 3)
+        table.append([title, unit, *(f"{rate:,.0f}" for rate in rates), f"{gain:.2f} x"])
+        found = dict(zip(versions, rates, strict=True)) | {"gain": gain}
+        figures[title] = {name: round(value, 3) for name, value in found.items()}
+
+    for title, arguments in TRAININGS.items():
+        sides = {
+            name: partial(frames_per_second, version, arguments, first_frame, frames)
+            for name, version in versions.items()
         }
-    print_table(["frames/s", "before", "now", "gain"], table)
+        note(title, "frames/s", take_turns(sides, rounds))
+    for title, arguments_of_agent in IMAGE_STEPS.items():
+        with ExitStack() as stack:
+            servers = {
+                name: stack.enter_context(gradient_steps(version, arguments_of_agent))
+                for name, version in versions.items()
+            }
+            note(title, "gradient steps/s", take_turns(servers, image_rounds))
+    print_table(["", "unit", *versions, "gain"], table)
     print_figures(figures)
     return 0
 

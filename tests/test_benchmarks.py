@@ -19,6 +19,7 @@ from benchmarks.measuring import Measurement, Samples, take_turns
 from benchmarks.stale import REPOSITORY, changes_since, git, measured, result_files
 from envs.fanuc import FanucEnv
 from torchrl_gpu.commands import call_with_arguments, read_arguments
+from torchrl_gpu.errors import ConfigurationError
 
 # Each command with its required arguments, and the packages of the extra that it needs.
 LEARN = ("agent=dqn", "task=cartpole")
@@ -183,6 +184,18 @@ def test_a_training_that_does_not_stop_is_killed_once_it_is_measured(
     (package / "run.py").write_text(ENDLESS)
     monkeypatch.setattr(versions, "_SECONDS_TO_STOP", 0.01)
     assert versions.frames_per_second(tmp_path, (), first_frame=10, frames=20) == 10.0
+
+
+@pytest.mark.slow
+def test_a_version_takes_gradient_steps_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "_ROUND", 1)
+    with versions.gradient_steps(REPOSITORY, ("ppo", "short")) as measure:
+        assert all(0 < measure() < 10_000 for _ in range(2))
+    with (
+        versions.gradient_steps(REPOSITORY, ("abacus", "short")) as measure,
+        pytest.raises(ConfigurationError, match="the agent ended"),
+    ):
+        measure()
 
 
 def test_runs_that_never_learn_are_reported_as_such() -> None:

@@ -308,7 +308,7 @@ def test_command_to_resume_keeps_device_and_limits(
     assert call(monkeypatch, tmp_path, *arguments) == 0
     made = OmegaConf.load(folder / "config.yaml")
     assert (made.device, made.device_memory_limit, made.threads) == ("cpu", 0.9, 2)
-    assert made.versions.torch == torch.__version__
+    assert made.versions.torch == version("torch")
     assert made.versions["torchrl-gpu"] == version("torchrl-gpu")
     summary = json.loads((folder / "summary.json").read_text())
     assert (summary["agent"], summary["env"], summary["seed"]) == ("dqn", "gym/CartPole-v1", 0)

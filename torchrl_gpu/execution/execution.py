@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeVar, get_args
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor, nn
 
@@ -18,7 +18,7 @@ from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from torchrl_gpu.execution.compilation import compiled, is_compiler_error, with_traced_gradients
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
-from torchrl_gpu.execution.learner import Differentiation, Learner, Update
+from torchrl_gpu.execution.learner import Differentiation, Learner, Replay, Update
 from torchrl_gpu.execution.options import (
     Compilation,
     CompileMode,
@@ -43,6 +43,7 @@ _MIN_COMPILED_TRANSITIONS = 7_500_000
 _MIN_CAST_ROWS = 512
 
 _CPU = torch.device("cpu")
+_NOTHING = TensorDict({}, batch_size=[])
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +52,8 @@ class Execution:
     """Runs policies and gradient steps in a precision: eagerly, compiled or captured.
 
     The collector, evaluations, films and the trainer call policies and gradient steps only through
-    an execution. A subclass therefore changes in one place how all agents act (`act`), learn
-    (`update`) or are compiled (`compiled`).
+    an execution, and the trainer draws batches through it. A subclass therefore changes in one
+    place how all agents act (`act`), draw (`draw`), learn (`update`) or are compiled (`compiled`).
 
     The precision applies to losses, and to policies that act for at least 512 observations at once.
     Networks have their last layer in float32, so that losses, targets and distributions are float32
@@ -60,8 +61,8 @@ class Execution:
 
     Compiled are the loss and its gradients, as one function. Acting, the optimizer and
     `after_update` of the agent stay eager, so that an update may do anything on the host. Captured
-    are policies and whole updates, which may then neither read a value back nor keep state outside
-    tensors; only `advance` of the agent may.
+    are policies, whole updates and uniform draws, which may then neither read a value back nor keep
+    state outside tensors; only `advance` of the agent may.
 
     A batch whose gradients do not fit into memory is learned from in parts. An execution remembers
     their size for all later batches, so it serves one training.
@@ -214,6 +215,20 @@ class Execution:
             self.precision.active() if casts else nullcontext(),
         ):
             return policy(observation)
+
+    def draw(self, replay: Replay, batch_size: int) -> TensorDictBase:
+        """Draw a batch of transitions `[batch_size]`, see `ReplayBuffer.sample`.
+
+        With graphs, the draw is captured where the replay allows it; the next one overwrites the
+        batch.
+        """
+        if not self.captures or not replay.can_capture:
+            return replay.sample(batch_size)
+
+        def drawn(_: TensorDictBase) -> TensorDictBase:
+            return replay.sample(batch_size)
+
+        return self._capture((replay, batch_size), drawn, "the draw of a batch")(_NOTHING)
 
     def update(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with a batch of transitions `[B]`, see `gradient_step`.

@@ -74,7 +74,7 @@ class CapturedFunction(Generic[Result]):
             return result
         if self._replay is None:
             self._replay = self._capture(inputs)
-        else:
+        elif self._inputs:
             torch._foreach_copy_(self._inputs, [inputs.get(key) for key in self._keys])
         self._replay()
         return self._result

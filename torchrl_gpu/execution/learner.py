@@ -1,4 +1,4 @@
-"""Interface between an agent and the gradient step: losses, updates and methods."""
+"""Interfaces of the gradient step with agent and replay: losses, updates and methods."""
 
 from __future__ import annotations
 
@@ -65,6 +65,17 @@ LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
 # Adds the gradients of the losses of a part of a batch, multiplied by the factor `[]`, to those of
 # the parameters, and returns the detached losses.
 Differentiation: TypeAlias = Callable[[TensorDictBase, Tensor], Losses]
+
+
+class Replay(Protocol):
+    """Replay that batches are drawn from, see `ReplayBuffer`."""
+
+    @property
+    def can_capture(self) -> bool:
+        """Whether `sample` depends on tensors alone, which stay in their memory."""
+
+    def sample(self, batch_size: int) -> TensorDictBase:
+        """Draw transitions `[batch_size]`."""
 
 
 class Learner(Protocol):

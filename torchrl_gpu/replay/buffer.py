@@ -152,6 +152,14 @@ class ReplayBuffer(CheckedFields):
             if self._extend_by_step(step) is None:
                 self._is_empty = False
 
+    @property
+    def can_capture(self) -> bool:
+        """Whether a graph can replay `sample`: it depends on tensors alone, which stay in place.
+
+        That of a derived class may not.
+        """
+        return type(self) is ReplayBuffer
+
     def sample(self, batch_size: int) -> TensorDict:
         """Draw one or more stored transitions uniformly, with replacement.
 

@@ -39,10 +39,10 @@ class GeneralSettings(CheckedFields):
             which searches for the fastest kernels; the first update takes from seconds to a minute.
             auto for default on a CPU in runs whose batches have at least 7.5 million transitions,
             else off.
-        graphs: off, or on to replay policies and updates as captured graphs, for which the host
-            queues one piece of work instead of one for each kernel; for cuda, rocm and xpu. auto
-            for on where that is known to be faster: on cuda, for the agents and encoders of this
-            library.
+        graphs: off, or on to replay policies, draws of batches and updates as captured graphs, for
+            which the host queues one piece of work instead of one for each kernel; for cuda, rocm
+            and xpu. auto for on where that is known to be faster: on cuda, for the agents and
+            encoders of this library.
         products: library of float32 matrix products on a CPU: auto for oneDNN where the first
             update finds it faster, as on AMD processors with AVX-512; torch for PyTorch's own.
         observation_keys: observations that the agent receives, as in [observation]; None for all.

@@ -40,6 +40,8 @@ class Demonstrations:
             transition of a batch, or all of them.
     """
 
+    can_capture = False  # see `ReplayBuffer`
+
     def __init__(
         self,
         agent: OffPolicyAgent,

@@ -43,6 +43,7 @@ class ReplayExperience:
         frame_stacks: number of frames of each observation that is a stack, by key; None for no
             stacks.
         action_table: table whose row numbers are the actions of the agent, if it has one.
+        execution: execution that draws the batches.
 
     Attributes:
         replay: replay buffer of the agent.
@@ -61,8 +62,10 @@ class ReplayExperience:
         random_frames: int,
         frame_stacks: Mapping[NestedKey, int] | None,
         action_table: Sequence[Sequence[float]] | None,
+        execution: Execution,
     ) -> None:
         self.agent = agent
+        self._execution = execution
         self.random_frames = random_frames
         self.replay = agent.build_replay(capacity, frame_stacks)
         self.memory: Sequence[str] = [self.replay.memory]
@@ -90,7 +93,7 @@ class ReplayExperience:
             return
         while self._updates < self._updates_due():
             self._updates += 1
-            yield self._source.sample(self.agent.batch_size)
+            yield self._execution.draw(self._source, self.agent.batch_size)
 
     def update_priorities(self, batch: TensorDictBase, priorities: Tensor | None) -> None:
         """Set the priorities `[B]` of a batch after its update; None if the agent computes none."""
@@ -336,7 +339,7 @@ def experience_of(
         return RolloutExperience(agent, execution)
     if isinstance(agent, OffPolicyAgent):
         frames = frames_per_step, capacity, random_frames
-        return ReplayExperience(agent, *frames, frame_stacks, action_table)
+        return ReplayExperience(agent, *frames, frame_stacks, action_table, execution)
     raise ConfigurationError(
         f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

@@ -8,8 +8,10 @@ from torch import Tensor
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 
 from tests.helpers.replay import allocated_bytes
-from tests.stand_in import count_host_reads
+from tests.stand_in import Abilities, count_host_reads
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.execution import Execution
+from torchrl_gpu.execution.graphs import EAGER_CALLS
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.storage import StorageSpec
 
@@ -370,3 +372,48 @@ def test_numbers_that_lead_beyond_the_buffer_are_rejected(name: str, value: int)
     with pytest.raises(ConfigurationError, match=r"^the saved replay is damaged: "):
         other.load_state_dict(state)
     assert torch.equal(other.state_dict()[name], buffer.state_dict()[name])
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_captured_draws_equal_eager_ones(
+    accelerator: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    sample = ReplayBuffer.sample
+
+    def counted(buffer: ReplayBuffer, batch_size: int) -> TensorDict:
+        calls.append(batch_size)
+        return sample(buffer, batch_size)
+
+    monkeypatch.setattr(ReplayBuffer, "sample", counted)
+    stream = Stream(rich_spec(4), done_probability=0.2)
+    steps = [stream.step().to(accelerator) for _ in range(20)]
+
+    def batches(execution: Execution) -> list[TensorDict]:
+        buffer = ReplayBuffer(40, rich_spec(4), action_spec(4), accelerator, n_step=3, gamma=0.9)
+        torch.manual_seed(0)
+        drawn = []
+        for step in steps:
+            buffer.extend(step)
+            drawn += [execution.draw(buffer, 16).clone() for _ in range(2)]
+        return drawn
+
+    eager, captured = batches(Execution()), batches(Execution(accelerator, graphs="on"))
+    assert all((one == other).all() for one, other in zip(eager, captured, strict=True))
+    assert len(calls) == len(eager) + EAGER_CALLS + 1
+
+
+@pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
+def test_the_draws_of_a_derived_buffer_are_not_captured(accelerator: torch.device) -> None:
+    class Reading(ReplayBuffer):
+        def sample(self, batch_size: int) -> TensorDict:
+            return super().sample(min(batch_size, len(self)))
+
+    buffer = Reading(40, rich_spec(4), action_spec(4), accelerator)
+    stream, execution = (
+        Stream(rich_spec(4), done_probability=0.2),
+        Execution(accelerator, graphs="on"),
+    )
+    for number in range(1, 7):
+        buffer.extend(stream.step().to(accelerator))
+        assert len(execution.draw(buffer, 1000)) == 4 * number
