@@ -14,7 +14,9 @@ from torchrl.data import Bounded, Composite
 from agents.base import Agent
 from agents.modules.encoders import ObservationEncoderFactory
 from benchmarks.fixture import build_agent, gradient_step, kind_of, random_batch, specs
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import keep_freed_memory
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from trainers.components.choices import learning_agents
 
@@ -39,22 +41,30 @@ def build_image_agent(agent_class: type[Agent], device: torch.device) -> Agent:
     return build_agent(agent_class, see, act, **settings)
 
 
-def serve(name: str, length: str) -> None:
-    """Take gradient steps of an agent, as in a run of a length: `short` or `long`."""
+def serve(*, agent: str, long: bool = False) -> int:
+    """Take as many gradient steps as each line of the standard input says, and print their seconds.
+
+    Args:
+        agent: name of the agent.
+        long: take them as a long run chooses to, which may compile them (false).
+    """
+    if agent not in (agents := learning_agents()):
+        raise ConfigurationError(f"agent={agent}: one of {', '.join(agents)}")
     torch.set_num_threads(1)
     keep_freed_memory()
     torch.manual_seed(0)
-    agent = build_image_agent(learning_agents()[name], torch.device("cpu"))
+    learner = build_image_agent(agents[agent], torch.device("cpu"))
     execution = Execution()
-    if length == "long" and hasattr(execution, "plan"):  # earlier versions have one way
+    if long and hasattr(execution, "plan"):  # earlier versions have one way
         execution.plan(LONG)
-    step = gradient_step(agent, random_batch(agent, IMAGE_BATCH), execution)
+    step = gradient_step(learner, random_batch(learner, IMAGE_BATCH), execution)
     for line in sys.stdin:
         begin = time.process_time()
         for _ in range(int(line)):
             step()
         print(time.process_time() - begin, flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    sys.exit(call_with_arguments(serve))

@@ -42,10 +42,10 @@ TRAININGS: Final = {
 }
 
 
-IMAGE_STEPS: Final = {  # arguments of `benchmarks.images` for each title
-    f"{title}, images, {length} run": (agent, length)
+IMAGE_STEPS: Final = {  # arguments of `benchmarks.images`
+    f"{title}, images, {length} run": (f"agent={agent}", f"long={is_long}")
     for title, agent in {"DDPG": "ddpg", "PPO": "ppo"}.items()
-    for length in ("short", "long")
+    for length, is_long in {"short": "false", "long": "true"}.items()
 }
 _ROUND: Final = 20  # gradient steps
 

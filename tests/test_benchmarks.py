@@ -189,10 +189,10 @@ def test_a_training_that_does_not_stop_is_killed_once_it_is_measured(
 @pytest.mark.slow
 def test_a_version_takes_gradient_steps_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(versions, "_ROUND", 1)
-    with versions.gradient_steps(REPOSITORY, ("ppo", "short")) as measure:
+    with versions.gradient_steps(REPOSITORY, ("agent=ppo", "long=false")) as measure:
         assert all(0 < measure() < 10_000 for _ in range(2))
     with (
-        versions.gradient_steps(REPOSITORY, ("abacus", "short")) as measure,
+        versions.gradient_steps(REPOSITORY, ("agent=abacus", "long=false")) as measure,
         pytest.raises(ConfigurationError, match="the agent ended"),
     ):
         measure()
