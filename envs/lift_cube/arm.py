@@ -121,7 +121,7 @@ def find(file: str) -> Path | None:
         ConfigurationError: the file does not exist.
     """
     genesis = find_spec("genesis")
-    # Python takes any folder of that name for a package, but one without a file of its own.
+    # Python takes any folder of that name for a package, whose spec then has no file.
     module = None if genesis is None else genesis.origin
     folders = [ASSETS] if module is None else [ASSETS, Path(module).parent / "assets"]
     path = next(filter(Path.is_file, (folder / file for folder in (Path(), *folders))), None)

@@ -224,11 +224,8 @@ class Execution:
         """
         if not self.captures or not replay.can_capture:
             return replay.sample(batch_size)
-
-        def drawn(_: TensorDictBase) -> TensorDictBase:
-            return replay.sample(batch_size)
-
-        return self._capture((replay, batch_size), drawn, "the draw of a batch")(_NOTHING)
+        key, name = (replay, batch_size), "the draw of a batch"
+        return self._capture(key, lambda _: replay.sample(batch_size), name)(_NOTHING)
 
     def update(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one gradient step with a batch of transitions `[B]`, see `gradient_step`.
