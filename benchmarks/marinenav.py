@@ -13,6 +13,7 @@ actions, because an inactive robot costs as much time as an active one.
 """
 
 import sys
+from typing import Any, Final
 
 import torch
 from pydantic import Json
@@ -31,11 +32,16 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.graphs import EAGER_CALLS
-from torchrl_gpu.execution.options import GraphMode
 
 REFERENCE = 871.0  # active robot-steps/s of the paper's environment, see above
 OVERHEAD_SEAS, ACTIVE_SEAS = 1024, 128
-CAPTURED = " captured"
+
+# Settings of the ways to step.
+WAYS: Final[dict[str, dict[str, Any]]] = {
+    "eager": {"graphs": "off", "compile_step": False},
+    "captured": {"graphs": "on", "compile_step": False},
+    "compiled": {"graphs": "off", "compile_step": True},
+}
 
 
 def plain_steps(seas: int, device: torch.device) -> Run:
@@ -82,7 +88,7 @@ def measure(
 ) -> int:
     """Measure each batch size and the overhead of TorchRL, and print the medians.
 
-    A device with graphs steps eagerly and by captured steps.
+    Steps run eagerly; captured on a device with graphs; and compiled on one where long runs are.
 
     Args:
         sizes: numbers of seas in the batch, each at least 1 ([1,16,256,4096,16384]).
@@ -97,27 +103,29 @@ def measure(
     torch.set_num_threads(2)
     print_machine()
 
-    def build(seas: int, graphs: GraphMode) -> MarineNavEnv:
-        return MarineNavEnv(num_envs=seas, graphs=graphs, device=resolved)
+    def build(seas: int, way: str = "eager") -> MarineNavEnv:
+        return MarineNavEnv(num_envs=seas, device=resolved, **WAYS[way])
 
-    modes: list[GraphMode] = ["off", "on"] if accelerator_of(resolved).graphs else ["off"]
-    active = active_robots(build(ACTIVE_SEAS, modes[-1]))
+    accelerator = accelerator_of(resolved)
+    has = {"captured": accelerator.graphs, "compiled": accelerator.compiles_long_runs}
+    ways = [way for way in WAYS if has.get(way, True)]
+    active = active_robots(build(ACTIVE_SEAS, "captured" if accelerator.graphs else "eager"))
     print(f"{active:.2f} of 5 robots are active on average\n")
     rows, speeds = [], {}
     for size in sizes:
         of_size = {}
-        for mode in modes:
-            step = random_steps(build(size, mode))
+        for way in ways:
+            step = random_steps(build(size, way))
             steps = steps_within(step, seconds, resolved)
-            of_size[mode] = timed(step, steps, per_unit=size, device=resolved)
+            of_size[way] = timed(step, steps, per_unit=size, device=resolved)
         samples = take_turns(of_size, rounds)
-        for mode in modes:
-            seas = samples.rate(mode)
-            speeds[f"{size}{CAPTURED if mode == 'on' else ''}"] = active * seas
+        for way in ways:
+            seas = samples.rate(way)
+            speeds[f"{size} {way}"] = active * seas
             rows.append(
                 [
                     f"{size}",
-                    CAPTURED.strip() if mode == "on" else "eager",
+                    way,
                     f"{seas:,.0f}",
                     f"{active * seas:,.0f}",
                     f"{active * seas / REFERENCE:,.1f} x",
@@ -126,12 +134,12 @@ def measure(
             )
     header = ["seas", "steps", "sea-steps/s", "robot-steps/s", "of reference", "us a sea"]
     print_table(header, rows)
-    ways = {
+    runs = {
         "plain": plain_steps(OVERHEAD_SEAS, resolved),
-        "torchrl": random_steps(build(OVERHEAD_SEAS, "off")),
+        "torchrl": random_steps(build(OVERHEAD_SEAS)),
     }
-    steps = steps_within(ways["plain"], seconds, resolved)
-    sides = {way: timed(run, steps, device=resolved) for way, run in ways.items()}
+    steps = steps_within(runs["plain"], seconds, resolved)
+    sides = {side: timed(run, steps, device=resolved) for side, run in runs.items()}
     overhead = take_turns(sides, rounds).ratio("plain", "torchrl") - 1.0
     print(
         f"reference: {REFERENCE:.0f} robot-steps/s, noted on an earlier machine; "

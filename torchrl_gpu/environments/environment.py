@@ -193,6 +193,13 @@ class Environment(EnvBase):
         """
         self.processes = processes
 
+    def plan(self, steps: int) -> None:
+        """Prepare for a training of so many batched steps, for instance by compiling them.
+
+        Called before the first step, and before the next one of a resumed training. Does nothing
+        here.
+        """
+
     def begin_step(self, tensordict: TensorDictBase) -> None:
         """Start a step without waiting; the next step of the same TensorDict returns its result.
 

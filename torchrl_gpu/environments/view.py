@@ -43,6 +43,7 @@ class EnvironmentView(Environment):
         """Name of the class of the wrapped environment."""
         return name_of(self.env)
 
+    plan = _of_wrapped("plan")
     render = _of_wrapped("render")
     scene = _of_wrapped("scene")
     caption = _of_wrapped("caption")

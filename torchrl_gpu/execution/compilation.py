@@ -2,8 +2,8 @@
 
 import importlib
 import inspect
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from tensordict import TensorDictBase
@@ -12,6 +12,9 @@ from torch import Tensor
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.learner import Differentiation, Losses
 from torchrl_gpu.execution.options import Compilation
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 # Torch's name of each mode. Its own `max-autotune` would also capture graphs, as `graphs` does.
 _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
@@ -25,12 +28,20 @@ _ISOLATION: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else 
 TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
-def compiled(function: Differentiation, mode: Compilation, device: torch.device) -> Differentiation:
-    """Return the form of a function that is compiled for a device at its first call."""
+def compiled(
+    function: Callable[Arguments, Result],
+    mode: Compilation,
+    device: torch.device,
+    **settings: Any,
+) -> Callable[Arguments, Result]:
+    """Return the form of a function that is compiled for a device at its first call.
+
+    The settings are those of `torch.compile`, such as `fullgraph`.
+    """
     options = importlib.import_module("torch._inductor").list_mode_options(_TORCH_MODES[mode])
     if accelerator_of(device).keeps_layouts:
         options["layout_optimization"] = False
-    return torch.compile(function, options=options, **_ISOLATION)
+    return torch.compile(function, options=options, **settings, **_ISOLATION)
 
 
 def with_traced_gradients(

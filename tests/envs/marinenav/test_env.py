@@ -588,6 +588,57 @@ def test_steps_compile_to_one_graph() -> None:
     assert len(graphs) == 1
 
 
+@pytest.fixture
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
+    """Functions that were compiled; in place of code they give themselves."""
+    functions: list[Callable[..., Any]] = []
+
+    def keep(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+        functions.append(function)
+        return function
+
+    monkeypatch.setattr(torch, "compile", keep)
+    return functions
+
+
+@pytest.mark.parametrize("compile_step", [False, None, True])
+@pytest.mark.parametrize("steps", [14_999, 15_000])
+def test_seas_are_compiled_for_long_trainings(
+    steps: int, compile_step: bool | None, compilations: list[Callable[..., Any]]
+) -> None:
+    env = MarineNavEnv(num_envs=2, compile_step=compile_step)
+    before = env.state_dict()
+    for _ in range(2):  # as two parts of one training
+        env.plan(steps)
+    is_long = steps == 15_000
+    assert len(compilations) == (is_long if compile_step is None else compile_step)
+    after = env.state_dict()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_seas_step_eagerly_where_the_compiler_fails(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise torch._dynamo.exc.TorchDynamoException("no memory\nfor the compiler")
+
+    monkeypatch.setattr(torch, "compile", lambda *_, **__: fail)
+    env, eager = MarineNavEnv(num_envs=2), MarineNavEnv(num_envs=2, compile_step=False)
+    env.plan(15_000)
+    warning = "the steps of the seas cannot be compiled and run eagerly: no memory for the compiler"
+    assert warning in caplog.messages
+    actions = _random_actions(env, 3)
+    assert (trajectory(env, actions) == trajectory(eager, actions)).all()
+
+
+@pytest.mark.slow
+def test_compiled_seas_are_those_of_eager_steps_within_rounding() -> None:
+    eager, compiled = (MarineNavEnv(num_envs=8, compile_step=mode) for mode in (False, True))
+    actions = _random_actions(eager, 20)
+    found, expected = trajectory(compiled, actions), trajectory(eager, actions)
+    torch.testing.assert_close(found.to_dict(), expected.to_dict(), rtol=1e-4, atol=1e-4)
+
+
 def test_torchrl_collector_collects_from_the_environment() -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=8)
     policy = SharedPolicy(StraightToGoal(), env)

@@ -75,6 +75,18 @@ def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
     assert trainer.evaluations[trainer.frames].mean_return > -0.2
 
 
+def test_an_environment_plans_for_all_steps_of_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[int] = []
+    monkeypatch.setattr(IdentityEnv, "plan", lambda _, steps: planned.append(steps))
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    trainer.total_frames += 320
+    trainer.train()
+    assert planned == [960 // 16, 1280 // 16]
+
+
 def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     trainer.train()
