@@ -78,16 +78,7 @@ def start(settings: Settings) -> RunOutcome:
         ThreadPoolExecutor(1, "launcher") as thread,
         handled_first(partial(_signal_children, multiprocessing.active_children())),
     ):
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=len(settings.devices),
-            run_id=str(uuid.uuid4()),
-            rdzv_backend="c10d",
-            rdzv_endpoint="localhost:0",
-            max_restarts=0,
-            logs_specs=DefaultLogsSpecs(log_dir=reports),
-        )
+        config = launch_config(len(settings.devices), reports)
         with stop_signals_held():
             ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
         try:
@@ -135,6 +126,20 @@ def run_launched(settings_of: Callable[[], Settings]) -> RunOutcome:
             if processes.is_writer:
                 raise
             raise Interruption.of(stop, "") from None  # one process says how to go on
+
+
+def launch_config(count: int, folder: str) -> LaunchConfig:
+    """Return the configuration of processes on this machine, which report into a folder."""
+    return LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=count,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=folder),
+    )
 
 
 def _as_rank(settings: Settings) -> RunOutcome | Interruption:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
@@ -12,13 +11,13 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.launcher.api import elastic_launch
 
 from torchrl_gpu.devices.host import share_cores
 from torchrl_gpu.distributed import DistributedProcesses, joined
 from torchrl_gpu.place import local_place
 from trainers.modes.dispatch import run_mode
+from trainers.ranks import launch_config
 from trainers.run import settings_of
 from trainers.training.callbacks import Callback
 from trainers.training.trainer import TorchRLTrainer
@@ -136,17 +135,8 @@ def measure_share(arguments: Sequence[str], count: int, folder: str) -> Share:
         count: number of processes.
         folder: folder for all files.
     """
-    config = LaunchConfig(
-        min_nodes=1,
-        max_nodes=1,
-        nproc_per_node=count,
-        run_id=str(uuid.uuid4()),
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
-        max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=folder),
-    )
-    recordings = elastic_launch(config, record)([*arguments, "device=cpu", f"runs={folder}"])
+    launch = elastic_launch(launch_config(count, folder), record)
+    recordings = launch([*arguments, "device=cpu", f"runs={folder}"])
     return share_of([recordings[rank] for rank in range(count)])
 
 
