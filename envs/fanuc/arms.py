@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.observation import NEARNESS_LENGTH
 from envs.fanuc.reward import Goal, Judgement
 
 # Attributes of `Arms` that a saved state contains.
@@ -50,17 +49,13 @@ class Arms(ABC):
             max_steps: number of steps after which an episode is truncated.
         """
 
-    def _hold(self) -> Tensor:
-        """Update `held` after a step, and return the unrest of each arm; see `judge`."""
-        holds, unrest = self.distance < self.goal.radius, torch.zeros_like(self.distance)
-        if math.isfinite(self.goal.hold_speed):
-            speed = self._geometry.velocity(self.state[:, 0], self.state[:, 1]).norm(dim=1)
-            calm = self.goal.hold_speed / (speed.unsqueeze(1) + self.goal.hold_speed)
-            holds = holds & (calm > 0.5)
-            nearness = torch.exp(self.distance * (-1 / NEARNESS_LENGTH))
-            unrest = 1 - nearness * (1 + calm) / 2
-        self.held = (self.held + 1) * holds
-        return unrest
+    def _calm(self) -> Tensor | None:
+        """Return hold speed / (speed of the tool + hold speed) `[B, 1]`; None without a limit."""
+        limit = self.goal.hold_speed
+        if math.isinf(limit):
+            return None
+        velocity = self._geometry.velocity(self.state[:, 0], self.state[:, 1])
+        return limit / (velocity.norm(dim=1, keepdim=True) + limit)
 
     @abstractmethod
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:

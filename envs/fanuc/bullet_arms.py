@@ -11,7 +11,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder
-from envs.fanuc.reward import Goal, Judgement, effort_of, judge
+from envs.fanuc.reward import Goal, Judgement, effort_of, hold, judge
 from envs.fanuc.robot import Robot
 from envs.fanuc.worker_pool import WorkerPool
 
@@ -88,9 +88,10 @@ class BulletArms(Arms):
             self._restore(_RESULTS, arms)
         self._copy()
         self.steps = torch.from_numpy(steps)
-        unrest = self._hold().numpy()
-        solved = self.held.numpy() >= self.goal.hold_steps
-        after = self.distance.numpy()
+        calm, after = self._calm(), self.distance.numpy()
+        slow = None if calm is None else calm.numpy()
+        held, unrest = hold(self.held.numpy(), after, self.observation.numpy(), slow, self.goal)
+        self.held, solved = torch.from_numpy(held), held >= self.goal.hold_steps
         result = judge(before, after, unrest, effort, solved, time_is_up, lost)
         reward, success, truncated, done = map(torch.from_numpy, result[:4])
         self.terms = result.terms

@@ -41,11 +41,12 @@ class Curriculum:
 
         Where reading the level is free, none is counted at the highest one.
         """
-        if not self._reads_stall and int(self.level) >= self.ceiling:
-            return  # no episode can change the level
+        if not self._reads_stall:
+            if int(self.level) >= self.ceiling:
+                return  # no episode can change the level
+            if self.processes.count == 1 and not done.any():
+                return
         ended, outcome = self.processes.gather(torch.cat((done, success), 1)).unbind(1)
-        if not self._reads_stall and not ended.any():
-            return
         number = ended.cumsum(0)
         total = number[-1]
         kept = ended & (number > total - WINDOW)

@@ -8,7 +8,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
-from envs.fanuc.reward import Goal, Judgement, effort_of, judge
+from envs.fanuc.reward import Goal, Judgement, effort_of, hold, judge
 from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot, substeps
 from envs.fanuc.simulation import LIMIT_MARGIN, SPEED_SHARE
 from envs.genesis import restore_scene, scene_state, start_genesis
@@ -116,9 +116,10 @@ class GenesisArms(Arms):
         self.observation, self.distance = self._encoded()
         self.steps = self.steps + 1
         time_is_up = self.steps >= max_steps
-        unrest, effort = self._hold(), effort_of(action)
+        state = self.held, self.distance, self.observation
+        self.held, unrest = hold(*state, self._calm(), self.goal)
         success = self.held >= self.goal.hold_steps
-        judgement = judge(before, self.distance, unrest, effort, success, time_is_up)
+        judgement = judge(before, self.distance, unrest, effort_of(action), success, time_is_up)
         self.terms = judgement.terms
         return judgement
 

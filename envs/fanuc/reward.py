@@ -44,6 +44,25 @@ def effort_of(action: Any) -> Any:
     return (action * action).mean(1, keepdims=True)
 
 
+def hold(
+    held: Any, distance: Any, observation: Any, calm: Any | None, goal: Goal
+) -> tuple[Any, Any]:
+    """Return `held` after a step, and the unrest of each arm, see `judge`.
+
+    Args:
+        held: number of last steps that were near and slow as the goal demands, int64 `[N, 1]`.
+        distance: distances to the targets, float32 `[N, 1]`, metres.
+        observation: observations `[N, D]`, see `ArmEncoder`.
+        calm: hold speed / (speed of the tool + hold speed), float32 `[N, 1]`; None without a limit.
+        goal: conditions of success.
+    """
+    holds = distance < goal.radius
+    if calm is None:
+        return (held + 1) * holds, 0.0
+    nearness = observation[:, -2:-1]
+    return (held + 1) * (holds & (calm > 0.5)), 1 - nearness * (1 + calm) / 2
+
+
 def judge(
     before: Any,
     after: Any,
@@ -58,8 +77,8 @@ def judge(
     Args:
         before: distances to the targets before the step, float32 `[N, 1]`, metres.
         after: distances to the targets after the step, float32 `[N, 1]`, metres.
-        unrest: 1 - nearness of the target * (1 + calm) / 2 with calm = 1 / (1 + speed of the tool /
-            speed to hold), float32 `[N, 1]`, 0 to 1; 0 where success does not demand rest.
+        unrest: 1 - nearness of the target * (1 + calm) / 2, float32 `[N, 1]`, 0 to 1; 0 where
+            success does not demand rest.
         effort: mean squared actions, float32 `[N, 1]`, 0 to 1, see `effort_of`.
         success: whether the goal is reached, bool `[N, 1]`.
         time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
