@@ -270,6 +270,20 @@ def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(
     assert not list(tmp_path.rglob("study.db")), "the mended command begins a study"
 
 
+def test_a_setting_without_effect_in_the_environment_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchRLTrainer, "train", None)
+    left_out = ("agent=", "trainer.random_frames", "tune.names", "tune.trials")
+    command = [each for each in COMMAND if not each.startswith(left_out)]
+    with pytest.raises(ConfigurationError, match="no trial"):
+        run(*command, "agent=ppo", "agent.rollout_length=4", "tune.trials=1")
+    (path,) = tmp_path.rglob("study.db")
+    names = {name for (name,) in rows(path.parent, "SELECT param_name FROM trial_params")}
+    assert "agent.clip_ratio" in names
+    assert "agent.log_std_init" not in names, "the actions are discrete"
+
+
 def during(name: str, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
     """Return a `collect` that does something before the first step of a training, by its folder."""
     collect = TorchRLTrainer.collect

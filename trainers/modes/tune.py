@@ -11,13 +11,14 @@ from shutil import rmtree
 
 from filelock import FileLock
 
+from agents.base import Agent
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.environment import reports_success
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
-from trainers.modes.building import evaluator_of, training_env
+from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.train import build_trainer
@@ -38,7 +39,7 @@ def tune(settings: Settings) -> RunOutcome:
     """Search settings, or go on with the study; write the best as a preset, and judge it."""
     started = time.perf_counter()
     rival, settings_of_rival = rival_of(settings)
-    study = Study(settings)
+    study = Study(settings, _unused_of(settings))
     try:
         _search(settings, study, started + (study.options.seconds or math.inf))
         study.wait_for_others()
@@ -70,6 +71,14 @@ def tune(settings: Settings) -> RunOutcome:
     lines = lines_of(study, best, judged, seconds)
     lines += [f"  train it     {command}", f"  report       {page}"]
     return RunOutcome(study.folder, seconds, evaluation, "\n".join(["", *lines]))
+
+
+def _unused_of(settings: Settings) -> Mapping[str, str]:
+    """Return the settings of the agent without effect in this environment, see `Agent`."""
+    with closing(training_env(settings)) as env:
+        agent = agent_of(settings, env)
+    assert isinstance(agent, Agent)
+    return agent.unused
 
 
 def _search(settings: Settings, study: Study, deadline: float) -> None:

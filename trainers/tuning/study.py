@@ -92,6 +92,7 @@ class Study:
 
     Args:
         settings: settings of the command; a study that exists goes on.
+        unused: see `Agent`; None for none.
 
     Attributes:
         options: settings of the search.
@@ -104,9 +105,9 @@ class Study:
             be written to, or holds a study of something else, or no study.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
         self.options = options = Tuning(**settings.tune)
-        self.space = space_of(settings, options.names, options.space or {})
+        self.space = space_of(settings, options.names, options.space or {}, unused or {})
         self.folder = settings.folder / "tune" / options.study
         self._seed = settings.general.seed
         seconds = options.trial_seconds
