@@ -284,6 +284,15 @@ def test_a_setting_without_effect_in_the_environment_is_not_searched(
     assert "agent.log_std_init" not in names, "the actions are discrete"
 
 
+def test_a_trial_says_which_one_it_repeats() -> None:
+    study = Study(settings_of(*COMMAND))
+    for title in ("trial 0", "trial 1, which repeats trial 0"):
+        trial = study.begin(math.inf)
+        assert trial is not None
+        assert study.title(trial) == title
+        study.end(trial, interrupted=True)
+
+
 def during(name: str, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
     """Return a `collect` that does something before the first step of a training, by its folder."""
     collect = TorchRLTrainer.collect

@@ -105,7 +105,7 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
                     study.refuse(str(error))
             else:
                 study.end(trial)
-            line, best = f"trial {trial.number}: {trial.watch.end}", study.best()
+            line, best = f"{study.title(trial)}: {trial.watch.end}", study.best()
             if trial.watch.reached and best is not None and best.settings == trial.settings:
                 line = "  ".join([f"{line}; the best so far:", *best.typed])
             display.message(line)

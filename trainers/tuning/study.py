@@ -238,6 +238,12 @@ class Study:
             self._requeue_if_lost(self._study.tell(trial.of_study, value, state=state))
         trial.lock.release()
 
+    def title(self, trial: Trial) -> str:
+        """Return the number of a trial, and that of the first one with the same settings."""
+        same = [t.number for t in self._trials() if t.user_attrs.get("settings") == trial.settings]
+        repeats = f", which repeats trial {same[0]}" if same[0] < trial.number else ""
+        return f"trial {trial.number}{repeats}"
+
     def refuse(self, problem: str) -> NoReturn:
         """End the search in all its processes, the last of which deletes the study.
 
