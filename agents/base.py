@@ -70,6 +70,7 @@ class Agent(CheckedFields, Resumable, ABC):
         phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
             updates are all of one kind. Each phase is compiled and captured separately.
         processes: processes that train the agent together, see `join`.
+        unused: names of settings without effect, and because of what, as in `agent.noisy=true`.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, the
@@ -115,6 +116,7 @@ class Agent(CheckedFields, Resumable, ABC):
     def __post_init__(self) -> None:
         """Check settings and specs. An override calls this first, then builds the networks."""
         super().__init__()
+        self.unused: dict[str, str] = {}
         # With those that a subclass fixes, which are attributes of the class.
         names = [name for name in self.__dataclass_fields__ if hasattr(self, name)]
         self.check_combination({name: getattr(self, name) for name in names})
@@ -139,7 +141,7 @@ class Agent(CheckedFields, Resumable, ABC):
         if self.normalize_observations:
             self.normalizer = ObservationNormalizer(self.observation_spec)
             if not self.normalizer.vectors:
-                self.warn_of_unused("normalize_observations", where="observations without vectors")
+                self.unused["normalize_observations"] = "observations without vectors"
         self.augmentation = self.encoder.augmentation(self.observation_spec)
         self.rate_schedule = self.build_schedule("learning_rate")
         self.phase = 0
@@ -202,12 +204,9 @@ class Agent(CheckedFields, Resumable, ABC):
         """
         return batch if self.augmentation is None else self.augmentation(batch)
 
-    def warn_of_unused(self, *names: str, where: str) -> None:
-        """Log which settings differ from their defaults although others leave them without effect.
-
-        `where` says which others, such as `agent.noisy=true`.
-        """
-        for name in names:
+    def warn_of_unused(self) -> None:
+        """Log which settings in `unused` differ from their defaults."""
+        for name, where in self.unused.items():
             value = getattr(self, name)
             if value != getattr(type(self), name):
                 logger.warning("agent.%s=%s: no effect with %s", name, value, where)

@@ -73,7 +73,7 @@ class DDPG(OffPolicyAgent):
         else:
             noise = MixedNoise(*self.noise_range)
             unused = ("noise_start", "noise_end", "noise_frames")
-            self.warn_of_unused(*unused, where=f"agent.noise_range={list(self.noise_range)}")
+            self.unused |= dict.fromkeys(unused, f"agent.noise_range={list(self.noise_range)}")
         self.policy = self.build_policy(self.actor, noise)
         self.critic = self.build_critic(critic_encoder, action_dim)
         # One copy of both: an encoder that they share is copied once.

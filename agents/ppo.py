@@ -125,7 +125,7 @@ class PPO(OnPolicyAgent):
         # A last layer so small that no action stands out at first.
         network = build(actor_encoder, outputs, output_gain=0.01)
         if is_discrete:
-            self.warn_of_unused("log_std_init", where="discrete actions")
+            self.unused["log_std_init"] = "discrete actions"
             self.actor: StochasticActor = CategoricalActor(network)
         else:
             log_std = torch.full((outputs,), self.log_std_init)

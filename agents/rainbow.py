@@ -80,8 +80,8 @@ class Rainbow(ValueBasedAgent):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.prioritized:
-            weights = ("weight_exponent_start", "weight_exponent_frames")
-            self.warn_of_unused("priority_exponent", *weights, where="agent.prioritized=false")
+            weights = ("priority_exponent", "weight_exponent_start", "weight_exponent_frames")
+            self.unused |= dict.fromkeys(weights, "agent.prioritized=false")
 
     def build_network(self, encoder: Encoder, num_actions: int) -> DistributionNetwork:
         """Return a new network of the return distributions of all actions."""
@@ -98,9 +98,9 @@ class Rainbow(ValueBasedAgent):
         """Return epsilon-greedy exploration; None if noisy layers explore."""
         if self.noisy:
             epsilon = ("epsilon_start", "epsilon_end", "epsilon_frames")
-            self.warn_of_unused(*epsilon, where="agent.noisy=true")
+            self.unused |= dict.fromkeys(epsilon, "agent.noisy=true")
             return None
-        self.warn_of_unused("noise", where="agent.noisy=false")
+        self.unused["noise"] = "agent.noisy=false"
         return super().build_exploration(num_actions)
 
     @property

@@ -100,7 +100,8 @@ class SAC(OffPolicyAgent):
             self.twin_values: TwinValues = TwinDistributions(self.twins, categories)
         else:
             self.twin_values = TwinValues(self.twins)
-            self.warn_of_unused("value_min", "value_max", "atoms", where="agent.critic=mean")
+            unused = ("value_min", "value_max", "atoms")
+            self.unused |= dict.fromkeys(unused, "agent.critic=mean")
         self.critics = Critics(
             critic_encoder,
             action_dim,

@@ -56,7 +56,8 @@ def learn(
         timed.append(_train(seed, folder / f"seed_{seed}" / "timed"))
     draw(curves, timed, picture)
 
-    reached = {success: [_seconds_to(success, run) for run in timed] for success in MILESTONES}
+    points = {success: [run.reaches(success) for run in timed] for success in MILESTONES}
+    reached = {success: [p and p.seconds for p in found] for success, found in points.items()}
     print()
     print_table(
         ["seed", "success", "95 % interval", "whole command", "frames"]
@@ -98,11 +99,6 @@ def _interval(run: Run) -> str:
     assert run.episodes is not None
     low, high = wilson_interval(round(run.score * run.episodes), run.episodes)
     return f"{low:.1%} to {high:.1%}"
-
-
-def _seconds_to(success: float, run: Run) -> float | None:
-    """Return the time of the first evaluation with at least that success rate, if any."""
-    return next((point.seconds for point in run.curve if point.score >= success), None)
 
 
 def draw(curves: list[Run], timed: list[Run], path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Annotated
 from pydantic import Field, Json
 
 from benchmarks.fixture import Sizes
-from benchmarks.learning.results import Point, Run
+from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import print_figures, print_machine, print_table
@@ -67,7 +67,7 @@ def compare(
             )
     print()
     print_table(HEADER, [row(size, done) for size, done in results.items()])
-    reached = {size: [_reached(run) for run in done] for size, done in results.items()}
+    reached = {size: [run.reaches(SUCCESS) for run in done] for size, done in results.items()}
     print_figures(
         {
             str(size): {
@@ -91,18 +91,13 @@ def _gate(size: int, frames: int) -> Gate:
     return Gate("ddpg", task, frames)
 
 
-def _reached(run: Run) -> Point | None:
-    """Return the first evaluation with enough success; None if there is none."""
-    return next((point for point in run.curve if point.score >= SUCCESS), None)
-
-
 def _text(minutes: float) -> str:
     return f"{minutes:.1f}" if math.isfinite(minutes) else "never"
 
 
 def row(size: int, runs: list[Run]) -> list[str]:
     """Return a row of the table: the median minutes of all seeds, and the figures of each."""
-    points = [_reached(run) for run in runs]
+    points = [run.reaches(SUCCESS) for run in runs]
     minutes = [point.seconds / 60 if point else math.inf for point in points]
     frames = [f"{point.frames:,}" if point else "never" for point in points]
     return [

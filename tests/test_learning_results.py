@@ -36,9 +36,11 @@ WRITE_RUN = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[-1].removeprefix("runs=")) / "fanuc" / "sac" / "now"
 folder.mkdir(parents=True)
-summary = {"frames": 100, "success": 0.9, "episodes": 500}
+summary = {"frames": 100, "success": 0.9, "episodes": 500, "ended": True}
+summary |= {"success_low": 0.87, "success_high": 0.93}
 (folder / "summary.json").write_text(json.dumps(summary))
-rows = ["frames,seconds,evaluation/success", "0,1.5,0.0", "50,2.0,", "100,3.0,0.9"]
+(folder / "config.yaml").write_text("seed: 3\\n")
+rows = ["frames,seconds,evaluation/success", "0,1.5,0.0", "50,2.0,", "100,3.0,0.9", ""]
 (folder / "metrics.csv").write_text("\\n".join(rows))
 """
 
@@ -48,6 +50,7 @@ def test_run_is_read_from_its_files(tmp_path: Path) -> None:
     run = OurJob("sac", 3, ("-c", WRITE_RUN, f"runs={home}"), home).run()
     assert (run.seed, run.score, run.frames, run.episodes) == (3, 0.9, 100, 500)
     assert run.curve == [Point(0, 1.5, 0.0), Point(100, 3.0, 0.9)]
+    assert (run.reaches(0.9), run.reaches(0.95)) == (run.curve[1], None)
 
 
 def test_runs_of_the_peer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Signals that end the program; a training is saved first."""
 
 import _thread
+import atexit
 import math
 import os
 import signal
@@ -90,7 +91,11 @@ def _signal_main_thread(number: int) -> None:
 
 @contextmanager
 def program_ends() -> Iterator[EndOfProgram]:
-    """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`."""
+    """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`.
+
+    After it, Ctrl-C is ignored while Python exits: libraries clean up then, such as ray, which
+    torchrl imports, and would print a traceback.
+    """
     end = EndOfProgram()
     sys.unraisablehook = end.raise_later
     try:
@@ -98,6 +103,7 @@ def program_ends() -> Iterator[EndOfProgram]:
             yield end
     finally:
         sys.unraisablehook = end.report
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

@@ -47,6 +47,10 @@ class Run:
     curve: list[Point]
     episodes: int | None = None
 
+    def reaches(self, level: float) -> Point | None:
+        """Return the first evaluation with at least a score; None if there is none."""
+        return next((point for point in self.curve if point.score >= level), None)
+
 
 @dataclass(frozen=True)
 class Series:

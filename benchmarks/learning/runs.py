@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from benchmarks.learning.results import Point, Run
 from benchmarks.learning.tasks import Gate
 from torchrl_gpu.errors import ConfigurationError
+from trainers.comparing.runs import read_run
 
 
 def new_folder(runs: Path) -> Path:
@@ -95,17 +95,11 @@ class OurJob(Job):
 
     def _read(self, seconds: float) -> Run:
         (path,) = self.folder.rglob("summary.json")
-        summary = json.loads(path.read_text())
-        score, column = summary["success"], "evaluation/success"
-        if score is None:
-            score, column = summary["mean_return"], "evaluation/return"
-        with (path.parent / "metrics.csv").open() as file:
-            curve = [
-                Point(int(row["frames"]), float(row["seconds"]), float(row[column]))
-                for row in csv.DictReader(file)
-                if row[column]
-            ]
-        return Run(self.seed, score, summary["frames"], seconds, curve, summary["episodes"])
+        run = read_run(path.parent)
+        columns = (run.curve[name].tolist() for name in ("frames", "seconds", "score"))
+        curve = [Point(int(f), s, score) for f, s, score in zip(*columns, strict=True)]
+        summary = run.summary
+        return Run(self.seed, run.score, summary["frames"], seconds, curve, summary["episodes"])
 
 
 class PeerJob(Job):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import statistics
 import subprocess
@@ -12,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from torchrl_gpu.devices.host import ONE_THREAD, usable_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.intervals import wilson_interval
+from trainers.comparing.runs import read_run
 
 ROOT: Final = Path(__file__).parents[2]
 COUNTS: Final = (1, 2)  # numbers of processes
@@ -82,12 +83,9 @@ def learn(
     if done.returncode != 0:
         raise ConfigurationError(f"a run failed: {done.stdout.strip().splitlines()[-1]}")
     (path,) = runs.rglob("summary.json")
-    summary = json.loads(path.read_text())
-    with (path.parent / "metrics.csv").open() as file:
-        rates = [row["frames_per_second"] for row in csv.DictReader(file)]
-    rate = statistics.median(float(each) for each in rates if each)
-    episodes = summary["episodes"]
-    return Learned(rate, episodes, round(episodes * summary["success"]))
+    run = read_run(path.parent)
+    rate, episodes = np.nanmedian(run.metric("frames_per_second")), run.summary["episodes"]
+    return Learned(float(rate), episodes, round(episodes * run.score))
 
 
 def overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:

@@ -216,9 +216,9 @@ def test_a_setting_without_effect_is_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     kind = sorted(agent_class.actions)[0]
-    build(agent_class, *small_specs(kind))
+    build(agent_class, *small_specs(kind)).warn_of_unused()
     assert line not in caplog.messages
-    build(agent_class, *small_specs(kind), **settings)
+    build(agent_class, *small_specs(kind), **settings).warn_of_unused()
     assert line in caplog.messages
 
 

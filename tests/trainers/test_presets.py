@@ -52,7 +52,7 @@ def test_preset_selects_its_agent_and_environment(preset: str, agent: str, env: 
 def test_quick_replaces_the_preset_of_a_pair() -> None:
     settings = settings_of(*pair("CartPole-v1/dqn"), "experiment=quick")
     assert settings.experiment == "quick"
-    assert settings.trainer.settings["total_frames"] == 20_000
+    assert settings.trainer.settings["random_frames"] == 19_000
 
 
 @pytest.mark.parametrize("name", ["Maze/Small-v0", "gymnasium:Maze/Small-v0"])

@@ -403,13 +403,15 @@ def test_values_have_the_types_that_were_typed() -> None:
     assert settings.config["observation_keys"] == ["observation"]
 
 
-def test_settings_of_a_replay_are_reported_where_there_is_none(
+def test_settings_without_effect_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ppo = ["agent=ppo", *QUICK[1:], "experiment=null", "agent.rollout_length=4", f"runs={tmp_path}"]
-    run(*ppo)
-    warnings = [line for line in caplog.messages if "no effect" in line]
-    assert warnings == ["trainer.random_frames: no effect with PPO, which learns on-policy"]
+    run(*ppo, "agent.log_std_init=-1")
+    assert [line for line in caplog.messages if "no effect" in line] == [
+        "trainer.random_frames: no effect with PPO, which learns on-policy",
+        "agent.log_std_init=-1.0: no effect with discrete actions",
+    ]
 
 
 def test_failed_run_of_a_sweep_does_not_end_the_others(

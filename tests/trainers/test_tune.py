@@ -270,6 +270,29 @@ def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(
     assert not list(tmp_path.rglob("study.db")), "the mended command begins a study"
 
 
+def test_a_setting_without_effect_in_the_environment_is_not_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TorchRLTrainer, "train", None)
+    left_out = ("agent=", "trainer.random_frames", "tune.names", "tune.trials")
+    command = [each for each in COMMAND if not each.startswith(left_out)]
+    with pytest.raises(ConfigurationError, match="no trial"):
+        run(*command, "agent=ppo", "agent.rollout_length=4", "tune.trials=1")
+    (path,) = tmp_path.rglob("study.db")
+    names = {name for (name,) in rows(path.parent, "SELECT param_name FROM trial_params")}
+    assert "agent.clip_ratio" in names
+    assert "agent.log_std_init" not in names, "the actions are discrete"
+
+
+def test_a_trial_says_which_one_it_repeats() -> None:
+    study = Study(settings_of(*COMMAND))
+    for title in ("trial 0", "trial 1, which repeats trial 0"):
+        trial = study.begin(math.inf)
+        assert trial is not None
+        assert study.title(trial) == title
+        study.end(trial, interrupted=True)
+
+
 def during(name: str, action: Callable[[], object]) -> Callable[[Any], TensorDictBase]:
     """Return a `collect` that does something before the first step of a training, by its folder."""
     collect = TorchRLTrainer.collect

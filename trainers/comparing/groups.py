@@ -21,7 +21,10 @@ from trainers.comparing.runs import Axis, Run
 _POINTS: Final = 150  # of the mean curve
 _SHOWN: Final = 3  # settings in the name of a group
 # Settings of a run alone, which change nothing that it learns or measures.
-_OF_A_RUN: Final = {"seed", "trainer.show_progress", "trainer.loggers"}
+_OF_A_RUN: Final = {
+    *("seed", "trainer.show_progress", "trainer.loggers"),
+    *("trainer.checkpoints_kept", "trainer.save_replay"),
+}
 # Sections whose settings stand first in the name of a group.
 _SECTIONS: Final = ("agent", "env")
 
@@ -172,8 +175,11 @@ def improvements(groups: Sequence[Group]) -> list[Interval]:
 
 
 def _distinguishes(name: str) -> bool:
-    """Return whether runs that differ in a setting are of different groups."""
-    return name not in _OF_A_RUN and not name.startswith("versions.")
+    """Return whether runs that differ in a setting are of different groups.
+
+    The closing evaluation, `evaluation.*`, cannot change the training before it.
+    """
+    return name not in _OF_A_RUN and not name.startswith(("versions.", "evaluation."))
 
 
 def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
@@ -191,7 +197,9 @@ def _ranked(found: Iterable[Sequence[Run]]) -> list[Group]:
 def _names(groups: Mapping[int, Group]) -> dict[int, str]:
     """Return a different name for each group of one agent, by number."""
     settings = [name for name in differences([*groups.values()]) if _distinguishes(name)]
-    settings.sort(key=lambda name: name.partition(".")[0] not in _SECTIONS)
+    # The length of a run before the schedules of the agent, which follow it.
+    first = "trainer.total_frames"
+    settings.sort(key=lambda name: (name != first, name.partition(".")[0] not in _SECTIONS))
     values = {n: {name: group.setting(name) for name in settings} for n, group in groups.items()}
     telling = {n: _telling(own, [*values.values()]) for n, own in values.items()}
     names: dict[int, str] = {}

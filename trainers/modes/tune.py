@@ -11,13 +11,14 @@ from shutil import rmtree
 
 from filelock import FileLock
 
+from agents.base import Agent
 from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.environment import reports_success
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
-from trainers.modes.building import evaluator_of, training_env
+from trainers.modes.building import agent_of, evaluator_of, training_env
 from trainers.modes.evaluate import evaluation_of
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.train import build_trainer
@@ -38,7 +39,7 @@ def tune(settings: Settings) -> RunOutcome:
     """Search settings, or go on with the study; write the best as a preset, and judge it."""
     started = time.perf_counter()
     rival, settings_of_rival = rival_of(settings)
-    study = Study(settings)
+    study = Study(settings, _unused_of(settings))
     try:
         _search(settings, study, started + (study.options.seconds or math.inf))
         study.wait_for_others()
@@ -72,6 +73,14 @@ def tune(settings: Settings) -> RunOutcome:
     return RunOutcome(study.folder, seconds, evaluation, "\n".join(["", *lines]))
 
 
+def _unused_of(settings: Settings) -> Mapping[str, str]:
+    """Return the settings of the agent without effect in this environment, see `Agent`."""
+    with closing(training_env(settings)) as env:
+        agent = agent_of(settings, env)
+    assert isinstance(agent, Agent)
+    return agent.unused
+
+
 def _search(settings: Settings, study: Study, deadline: float) -> None:
     """Run trials until the study has all of them, or the time is over."""
     with ProgressDisplay(study.options.trials, len(study.ended()), unit="trials") as display:
@@ -96,7 +105,7 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
                     study.refuse(str(error))
             else:
                 study.end(trial)
-            line, best = f"trial {trial.number}: {trial.watch.end}", study.best()
+            line, best = f"{study.title(trial)}: {trial.watch.end}", study.best()
             if trial.watch.reached and best is not None and best.settings == trial.settings:
                 line = "  ".join([f"{line}; the best so far:", *best.typed])
             display.message(line)

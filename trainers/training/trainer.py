@@ -193,6 +193,8 @@ class TorchRLTrainer(CheckedFields):
         stacks, table = can.frame_stacks, can.action_table
         self.experience = experience_of(agent, *sizes, stacks, self.execution, table)
         rows, device, is_writer = agent.action_spec.shape[0], agent.device, self.processes.is_writer
+        if is_writer:
+            agent.warn_of_unused()
         self.episodes = EpisodeStatistics(rows, device, self.processes)
         self.simulating = Simulating()
         self.collector = self._build_collector()

@@ -75,9 +75,15 @@ def typed_of(settings: Mapping[str, Any]) -> list[str]:
 
 
 def space_of(
-    settings: Settings, names: Sequence[str] | None, space: Mapping[str, Any]
+    settings: Settings,
+    names: Sequence[str] | None,
+    space: Mapping[str, Any],
+    unused: Mapping[str, str],
 ) -> list[Dimension]:
     """Return the settings that a search tries; for `names` and `space`, see `Tuning`.
+
+    Those in `unused`, see `Agent`, are left out, unless they are asked for, or the search also
+    tries the setting that leaves them without effect.
 
     Raises:
         ConfigurationError: a name is not a setting of agent, environment or trainer, or has no
@@ -109,6 +115,10 @@ def space_of(
             raise ConfigurationError(
                 f"tune: {name}={as_text(value)} is not a number to begin at; type {name}=NUMBER too"
             )
+    tried = tuple(f"{each.name}=" for each in dimensions)
+    idle = {f"agent.{n}" for n, where in unused.items() if not where.startswith(tried)}
+    asked = space if names is None else names
+    dimensions = [each for each in dimensions if each.name not in idle or each.name in asked]
     if not dimensions:
         raise ConfigurationError("tune: there is nothing to search; see tune.names and tune.space")
     return dimensions

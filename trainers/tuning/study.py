@@ -92,6 +92,7 @@ class Study:
 
     Args:
         settings: settings of the command; a study that exists goes on.
+        unused: see `Agent`; None for none.
 
     Attributes:
         options: settings of the search.
@@ -104,9 +105,9 @@ class Study:
             be written to, or holds a study of something else, or no study.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
         self.options = options = Tuning(**settings.tune)
-        self.space = space_of(settings, options.names, options.space or {})
+        self.space = space_of(settings, options.names, options.space or {}, unused or {})
         self.folder = settings.folder / "tune" / options.study
         self._seed = settings.general.seed
         seconds = options.trial_seconds
@@ -236,6 +237,12 @@ class Study:
         with self._alone:
             self._requeue_if_lost(self._study.tell(trial.of_study, value, state=state))
         trial.lock.release()
+
+    def title(self, trial: Trial) -> str:
+        """Return the number of a trial, and that of the first one with the same settings."""
+        same = [t.number for t in self._trials() if t.user_attrs.get("settings") == trial.settings]
+        repeats = f", which repeats trial {same[0]}" if same[0] < trial.number else ""
+        return f"trial {trial.number}{repeats}"
 
     def refuse(self, problem: str) -> NoReturn:
         """End the search in all its processes, the last of which deletes the study.

@@ -109,6 +109,13 @@ NAMES: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
         [{"agent.path": "datasets/of/the/arm/1"}, {"agent.path": "datasets/of/the/arm/2"}],
         ["path=datasets/of/the/arm/1", "path=datasets/of/the/arm/2"],
     ),
+    "a run that was resumed": (
+        [
+            {"agent.learning_rate_frames": n, "trainer.total_frames": n, "evaluation.episodes": n}
+            for n in (36_000, 144_000)
+        ],
+        ["total_frames=36000", "total_frames=144000"],
+    ),
 }
 
 
@@ -123,6 +130,12 @@ def test_names_tell_groups_of_one_agent_apart(case: str) -> None:
         runs.append(replace(run, settings={**run.settings, **text}))
     (groups,) = grouped(runs).values()
     assert [group.name for group in groups] == [f"{n} sac, {x}" for n, x in enumerate(names, 1)]
+
+
+def test_the_closing_evaluation_does_not_tell_groups_apart() -> None:
+    run = made("reach", "sac", 0, 1.0)
+    runs = [replace(run, settings={"evaluation.episodes": n}) for n in ("10", "500")]
+    assert [group.name for group in grouped(runs)["reach"]] == ["sac"]
 
 
 def test_settings_that_only_some_runs_have_are_in_the_table(runs: Path) -> None:

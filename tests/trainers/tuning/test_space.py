@@ -1,5 +1,6 @@
 """The space of a search: declared beside each setting, narrowed and extended by the user."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import optuna
@@ -15,9 +16,10 @@ from trainers.tuning.space import Dimension, as_param, space_of, typed_of, with_
 AGENTS = sorted(learning_agents())
 
 
-def space(*arguments: str) -> dict[str, Dimension]:
+def space(*arguments: str, unused: Mapping[str, str] | None = None) -> dict[str, Dimension]:
     settings = settings_of("mode=tune", "env=fanuc", "device=cpu", *arguments)
-    found = space_of(settings, settings.tune["names"], settings.tune["space"] or {})
+    typed = settings.tune["names"], settings.tune["space"] or {}
+    found = space_of(settings, *typed, unused or {})
     return {each.name: each for each in found}
 
 
@@ -74,6 +76,15 @@ def test_mappings_are_choices() -> None:
 
 def test_what_is_typed_is_not_searched() -> None:
     assert "agent.gamma" not in space("agent=sac", "agent.gamma=0.9")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_searched"),
+    [((), True), (("agent.noisy=true",), False), (("tune.space={agent.noisy:null}",), False)],
+)
+def test_what_has_no_effect_is_not_searched(arguments: tuple[str, ...], is_searched: bool) -> None:
+    found = space("agent=rainbow", *arguments, unused={"epsilon_end": "agent.noisy=true"})
+    assert ("agent.epsilon_end" in found) == is_searched, "noisy=false would need it"
 
 
 def test_names_narrow_the_space_and_space_extends_it() -> None:
