@@ -133,5 +133,4 @@ def _as_value(path: Path) -> str:
     text = str(path)
     if re.fullmatch(r"[\w./-]+", text, re.ASCII):
         return text
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)'", r"\1\1\\'", text) + "'"

@@ -36,6 +36,7 @@ from trainers.components.sections import (
     SECTIONS,
     take_automatic,
 )
+from trainers.components.trust import check_plain
 from trainers.evaluation.film import check_num_envs
 from trainers.exporting.extra import WRITES, check_extra
 from trainers.runs.folders import newest_run
@@ -124,6 +125,8 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
         },
         **parts,
     )
+    if trains or general.mode == "export":  # which save the settings
+        check_plain("this command", settings.config)
     if count > 1:
         backend_of(device)
         settings.share(count, device)

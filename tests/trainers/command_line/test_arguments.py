@@ -185,6 +185,10 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
         (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
+        (
+            ["agent=dqn", "env=gym", "env.name=CartPole-v1", "env.options.kind=[1,nan]"],
+            "error: this command: its setting env.options.kind.1 is NaN or has control characters",
+        ),
         ([*BASE, "trust=nope"], "trust=nope: only files of checkpoint=, policy= and resume= name"),
         ([*BASE, "viewer_port=80"], "viewer_port: only viewer=web has a viewer; leave it out"),
     ],
