@@ -113,18 +113,15 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({("a", 1): np.zeros(3)}, "observation: this policy reads a, b, not a.1"),
         (
             {"a": np.zeros(3, complex), "b": np.zeros((2, 16, 16), np.uint8)},
-            'observation "a" has shape [3] and dtype complex128; its shape has to end with [3] and '
-            "its dtype has to be float32",
+            'observation "a" has dtype complex128; it has to be float32',
         ),
         (
             {"a": np.zeros(4), "b": np.zeros((2, 16, 16), np.uint8)},
-            'observation "a" has shape [4] and dtype float64; its shape has to end with [3] and '
-            "its dtype has to be float32",
+            'observation "a" has shape [4]; it has to end with [3]',
         ),
         (
             {"a": np.zeros(3), "b": np.zeros((2, 16, 16))},
-            'observation "b" has shape [2, 16, 16] and dtype float64; its shape has to end with '
-            "[2, 16, 16] and its dtype has to be uint8",
+            'observation "b" has dtype float64; it has to be uint8',
         ),
         (
             {"a": np.zeros((5, 3)), "b": np.zeros((2, 16, 16), np.uint8)},
