@@ -112,8 +112,6 @@ def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, lis
         )
     selected = [] if agent else ["agent=sac"]
     if file is not None:
-        if not file.exists():
-            raise ConfigurationError(f"{file}: this file does not exist")
         if file.suffix not in _ENVIRONMENTS:
             raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
         if env is None:

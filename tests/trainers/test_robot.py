@@ -101,7 +101,8 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
     ("arguments", "line"),
     [
         ((), "a robot file is missing"),
-        (("missing.urdf",), "missing.urdf: this file does not exist"),
+        (("missing.urdf",), "env.urdf=missing.urdf: cannot be read (No such file"),
+        (("kuka_iiwa/model.urdf", "env.tool=hand"), "has no env.tool=hand behind its last joint"),
         ((__file__,), "name a .urdf file, or a .xml file"),
         ((str(LR_MATE), "env=gym"), "env=gym: choose one of: fanuc, lift_cube"),
         ((str(LR_MATE), "env.tool=hand"), "has no env.tool=hand behind its last joint, but link_6"),
