@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 import shlex
@@ -218,6 +219,8 @@ def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str
         assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("  agent.encoder.channels ") for line in lines)
+    pairs = itertools.pairwise(lines)
+    assert not any(line.startswith("Settings of ") and not after for line, after in pairs)
 
 
 @pytest.fixture(scope="module")
