@@ -291,7 +291,7 @@ def test_demo_writes_a_film_and_reports_its_episodes(
     (film,) = (trained / "videos").glob(f"*.{video}")
     assert film.stat().st_size > 5_000
     output = capfd.readouterr().out
-    assert "3.0 steps, 1 episodes" in output
+    assert "3.0 steps, 1 episode\n" in output
     assert "mean at the end: distance [mm]" in output
 
 
