@@ -44,7 +44,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
     Raises:
         ConfigurationError: the replay was not saved, or the dataset cannot be written.
     """
-    check_writable(path)
+    check_writable(path, "path")
     check_new(path, format)
     found = find_policy(checkpoint, best=False)
     state = load_checkpoint(found)
@@ -88,7 +88,7 @@ def _episodes(checkpoint: Path, processes: int, interface: PolicyInterface) -> I
                     tuple(name.split(".")): frames
                     for name, frames in interface.frame_stacks.items()
                 },
-                setting="number of observations in the saved replay",
+                setting="observations of the saved replay",
             )
             buffer.load_state_dict(*states)
         yield from episodes_of(buffer)

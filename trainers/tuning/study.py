@@ -118,7 +118,7 @@ class Study:
         if seconds is None and options.objective == "seconds" and not path.exists():
             raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
         for folder in ("", "trials", "judged"):
-            check_writable(self.folder / folder)
+            check_writable(self.folder / folder, "runs")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._alone = FileLock(self.folder / _LOCK)  # lets the other processes of the study wait
         goal = Goal(options.objective, options.success, seconds)
