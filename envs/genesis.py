@@ -46,7 +46,7 @@ def start_genesis(device: torch.device) -> Any:
             another backend in this process.
     """
     if importlib.util.find_spec("genesis") is None:
-        raise ConfigurationError('Genesis is not installed: pip install -e ".[genesis]"')
+        raise ConfigurationError('Genesis is not installed: pip install "torchrl-gpu[genesis]"')
     logging.getLogger("OpenGL").setLevel(logging.WARNING)
     # torch.compile needs setuptools, which cannot be imported once Genesis has imported Python's
     # distutils.

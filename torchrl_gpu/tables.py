@@ -1,4 +1,4 @@
-"""Tables and durations as text."""
+"""Tables, numbers of things and durations as text."""
 
 import itertools
 from collections.abc import Sequence
@@ -21,6 +21,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -
         ).rstrip()
         for line in lines
     )
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number of things, named in the singular: `1 episode`, `1,000 episodes`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def human_time(seconds: float) -> str:

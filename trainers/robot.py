@@ -112,8 +112,6 @@ def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, lis
         )
     selected = [] if agent else ["agent=sac"]
     if file is not None:
-        if not file.exists():
-            raise ConfigurationError(f"{file}: this file does not exist")
         if file.suffix not in _ENVIRONMENTS:
             raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
         if env is None:
@@ -133,5 +131,4 @@ def _as_value(path: Path) -> str:
     text = str(path)
     if re.fullmatch(r"[\w./-]+", text, re.ASCII):
         return text
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     return "'" + re.sub(r"(\\*)'", r"\1\1\\'", text) + "'"

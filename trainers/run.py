@@ -200,19 +200,23 @@ def _start(arguments: list[str]) -> int:
             + (f"write {hint}" if hint else "see --help")
         )
     check_once(flags.settings)  # in a script, the last value counts
-    if flags.help:
+    runs = [flags.settings]
+    if flags.multirun and (flags.help or flags.info or flags.cfg):
         from trainers.command_line.composition import runs_of
+        from trainers.command_line.launching import divided
+
+        runs = [each.settings for each in runs_of(divided(flags.settings)[0])]
+    if flags.help:
         from trainers.command_line.help import help_text
 
-        first = runs_of(flags.settings)[0].settings if flags.multirun else flags.settings
-        print(help_text(first))
+        print(help_text(runs[0]))
     elif flags.info:
         from trainers.command_line.composition import read_settings, show_info
 
-        check_choices(flags.settings)
-        show_info(flags.info, read_settings(flags.settings))
+        check_choices(runs[0])
+        show_info(flags.info, read_settings(runs[0]))
     elif flags.cfg:
-        print(settings_of(*flags.settings).as_yaml(), end="")
+        print("---\n".join(settings_of(*run).as_yaml() for run in runs), end="")
     else:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         if flags.multirun:

@@ -96,8 +96,8 @@ class FanucEnv(ArmEnv):
         curriculum: train on easy targets first and unlock the next grade when more than 70 % of
             the last 200 episodes succeed; False to draw all grades equally from the start.
         grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.
-        target_noise: maximum random displacement of each target in metres, at most 0.01; the
-            target remains reachable.
+        target_noise: maximum random displacement of each target in metres; the target remains
+            reachable.
 
     Raises:
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis

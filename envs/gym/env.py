@@ -65,8 +65,8 @@ class GymnasiumEnv(Environment):
             continuous action space. For up to three dimensions the table has all combinations of
             evenly spaced values (3: -1, 0, 1). For more, row 0 is zero and each other row sets a
             single dimension.
-        frame_stack: number of last images that the agent observes together, at most 100; the first
-            image of an episode is repeated. None for 4 in preprocessed Atari environments, else 1.
+        frame_stack: number of last images that the agent observes together; the first image of an
+            episode is repeated. None for 4 in preprocessed Atari environments, else 1.
         clip_rewards: clip rewards to [-1, 1] in mode `train`; evaluation counts the true rewards.
             None to clip in preprocessed Atari environments only.
         atari_preprocessing: preprocess the images of an Atari environment (`ALE/Pong-v5`): 84 x 84

@@ -52,7 +52,10 @@ def interrupted(*arguments: str, frames: int = 48) -> Path:
 
 
 def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     folder = interrupted(*COMMAND)
     assert interrupted(*COMMAND, frames=64) == folder
@@ -67,6 +70,9 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     said = capsys.readouterr().out
     assert said.startswith(f"\nTrained already, for 96 frames, into {folder}\n  result  ")
     assert f"python -m trainers.run checkpoint={folder} trainer.total_frames=192 device=c" in said
+    caplog.set_level(logging.INFO)
+    settings_of(*COMMAND, "device=auto")
+    assert caplog.text.count("device: ") == 1
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
     assert runs() == [folder]
 

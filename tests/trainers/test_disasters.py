@@ -97,7 +97,7 @@ def test_a_full_disk(run: Run, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written(run: Run) -> None:
     code, (line,) = run(None, "runs=/proc/runs")  # not even by root
     assert code == 2
-    assert line.startswith("cannot write to /proc: ")
+    assert line.startswith("runs: cannot write to /proc: ")
 
 
 def test_a_folder_that_becomes_read_only(

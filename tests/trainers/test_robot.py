@@ -44,15 +44,15 @@ def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    file = Path("a=1, 'b' (c)") / "${d}.urdf"
+    file = Path("a=1, 'b' (c)") / "$d.urdf"
     file.parent.mkdir()
     file.write_bytes(LR_MATE.read_bytes())
-    Path("${d}.png").write_text("kept")
+    Path("$d.png").write_text("kept")
     assert examine(monkeypatch, "env.home=[0,0,0,0,-1.57,0]", str(file)) == 0
     report = capfd.readouterr().out
     assert report.startswith(f"{file}: an arm for the environment fanuc\n")
-    assert "  picture    ${d}_2.png" in report
-    assert Path("${d}.png").read_text() == "kept"
+    assert "  picture    $d_2.png" in report
+    assert Path("$d.png").read_text() == "kept"
     command = shlex.split(report.splitlines()[-1].removeprefix("  train it   "))
     assert settings_of(*command[3:]).env.arguments()["urdf"] == str(file)
 
@@ -101,7 +101,8 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
     ("arguments", "line"),
     [
         ((), "a robot file is missing"),
-        (("missing.urdf",), "missing.urdf: this file does not exist"),
+        (("missing.urdf",), "env.urdf=missing.urdf: cannot be read (No such file"),
+        (("kuka_iiwa/model.urdf", "env.tool=hand"), "has no env.tool=hand behind its last joint"),
         ((__file__,), "name a .urdf file, or a .xml file"),
         ((str(LR_MATE), "env=gym"), "env=gym: choose one of: fanuc, lift_cube"),
         ((str(LR_MATE), "env.tool=hand"), "has no env.tool=hand behind its last joint, but link_6"),
@@ -110,7 +111,7 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
         ((str(LR_MATE), "env.home=[0,0]"), "env.home=[0.0, 0.0]: the arm has 6 joints"),
         ((str(LR_MATE), "env.home=[0,2.4,0,0,0,0]"), "has to be above 20 mm"),
         ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
-        ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "nan is beyond the limits of joint 1"),
+        ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "its setting env.home.0 is NaN or"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
         ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
         ((str(LR_MATE), "picture=kept.png"), "picture=kept.png: it exists; choose another file"),

@@ -543,8 +543,11 @@ def test_configuration_of_a_command_is_printed(
     assert (printed.seed, printed.mode, printed.device) == (3, "train", "cpu")
     assert printed.agent.n_step == 20
     assert (printed.experiment, printed.demo.episodes) == ("CartPole-v1/dqn", 8)
+    assert call(monkeypatch, tmp_path, *CARTPOLE, "-m", "seed=3,4", "--cfg", "job") == 0
+    printed_runs = [OmegaConf.create(run) for run in capsys.readouterr().out.split("\n---\n")]
+    assert [run.seed for run in printed_runs] == [3, 4]
     root = logging.getLogger()  # Hydra prints by a handler that stays
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
-    assert call(monkeypatch, tmp_path, *CARTPOLE, "--info", "defaults-tree") == 0
+    assert call(monkeypatch, tmp_path, *CARTPOLE, "-m", "seed=3,4", "--info", "defaults-tree") == 0
     assert "CartPole-v1/_replay" in capsys.readouterr().out

@@ -311,7 +311,7 @@ def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     send(program.pid, signal.SIGINT)
     assert program.end(seconds=20.0) == 130
-    said = f"\nmode={mode} was interrupted; it leaves no unfinished result.\n"
+    said = f"\nmode={mode} was interrupted; nothing unfinished is left.\n"
     assert program.output.endswith(said)
     assert not (program.folder / "runs").exists()
 

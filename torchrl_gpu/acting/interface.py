@@ -119,11 +119,15 @@ class PolicyInterface:
             batch = tensor.shape[: tensor.dim() - len(shape)]
             is_real = leaf.dtype.is_floating_point and not tensor.is_complex()
             has_dtype = is_real or tensor.dtype == leaf.dtype
-            if tensor.shape != (*batch, *shape) or not has_dtype:
+            if tensor.shape != (*batch, *shape):
                 raise ConfigurationError(
-                    f'observation "{name}" has shape {list(tensor.shape)} and dtype '
-                    f"{_name_of_dtype(tensor.dtype)}; its shape has to end with {list(shape)} "
-                    f"and its dtype has to be {_name_of_dtype(leaf.dtype)}"
+                    f'observation "{name}" has shape {list(tensor.shape)}; it has to end with '
+                    f"{list(shape)}"
+                )
+            if not has_dtype:
+                raise ConfigurationError(
+                    f'observation "{name}" has dtype {_name_of_dtype(tensor.dtype)}; it has to be '
+                    f"{_name_of_dtype(leaf.dtype)}"
                 )
             # Not every device has float64, the dtype of most NumPy arrays.
             tensor = tensor.to(leaf.dtype)

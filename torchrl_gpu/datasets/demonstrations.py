@@ -73,7 +73,7 @@ def load_demonstrations(
             )
         observations = {n: _cast(episode.observations[n], leaf) for n, leaf in specs.items()}
         for name, leaf in specs.items():
-            _check_like(observations[name], leaf, f"{at}: observation {name}")
+            _check_like(observations[name], leaf, f'{at}: observation "{name}"')
         action = _cast(episode.action, action_spec)
         _check_action(action, action_spec, at)
         action = action.to(action_spec.dtype)  # discrete ones may be of a smaller dtype
@@ -126,12 +126,12 @@ def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
 
 
 def _check_like(values: Tensor, spec: TensorSpec, what: str) -> None:
-    expected = list(spec.shape[1:])
-    if list(values.shape[1:]) != expected or values.dtype != spec.dtype:
-        raise ConfigurationError(
-            f"{what} has shape {list(values.shape[1:])} and {values.dtype}; "
-            f"the agent's has {expected} and {spec.dtype}"
-        )
+    for name, found, expected in (
+        ("shape", list(values.shape[1:]), list(spec.shape[1:])),
+        ("dtype", values.dtype, spec.dtype),
+    ):
+        if found != expected:
+            raise ConfigurationError(f"{what} has {name} {found}; the agent's has {expected}")
     _check_finite(values, what)
 
 

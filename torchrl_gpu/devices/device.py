@@ -9,6 +9,7 @@ from torchrl_gpu.devices import kinds
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices, kinds_by_type
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import counted
 
 _logger = logging.getLogger(__name__)
 
@@ -71,8 +72,8 @@ def resolve_devices(name: str, wanted: int | list[int] | Literal["all"]) -> list
         return [kind.at(index) for index in wanted]
     number = count if wanted == "all" else wanted
     if number > count:
-        things = "cores" if is_host else f"devices of the kind {kind.kind}"
-        raise ConfigurationError(f"{typed}: this machine has {count} {things}")
+        things = counted(count, "core") if is_host else counted(count, f"{kind.kind} device")
+        raise ConfigurationError(f"{typed}: this machine has {things}")
     return [kind.at(index) for index in range(number)]
 
 

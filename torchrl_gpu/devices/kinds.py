@@ -21,6 +21,7 @@ from torchrl_gpu.devices.directml import probe_directml
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.nvidia import nvidia_utilization
 from torchrl_gpu.errors import one_line
+from torchrl_gpu.tables import counted
 
 # Reason for no device of a kind that this build of torch supports.
 NO_GPU: Final = "no GPU or no driver"
@@ -70,7 +71,7 @@ class Cpu(Accelerator):
     @property
     def name(self) -> str:
         """Name with the number of cores."""
-        return f"cpu, {num_cores()} cores"
+        return f"cpu, {counted(num_cores(), 'core')}"
 
     @property
     def total_memory(self) -> int:

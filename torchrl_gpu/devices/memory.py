@@ -126,7 +126,7 @@ def check_memory(
         needed: function that returns the size in bytes for a count; ascending.
         count: value of the setting.
         device: device of the memory.
-        setting: name of the setting.
+        setting: name of the setting, or words for what the count is of, as in "frames of a file".
         purpose: user of the memory, for the message.
         minimum: smallest count that is of use.
 
@@ -136,19 +136,23 @@ def check_memory(
     Raises:
         ConfigurationError: the memory is insufficient; the message names the count that fits.
     """
+
+    def named(count: int) -> str:
+        return f"{count:,} {setting}" if " " in setting else f"{setting}={count}"
+
     size, free = needed(count), free_memory(device)
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
         counts = range(min(count, sys.maxsize))
         fitting = bisect.bisect_right(counts, usable, key=needed) - 1
-        advice = f"{setting}={fitting} would fit" if fitting >= minimum else "none would fit"
+        advice = f"{named(fitting)} would fit" if fitting >= minimum else "none would fit"
         limit = _limit_of(device)
         within = "" if limit is None else f" within device_memory_limit={human_bytes(limit)}"
         raise ConfigurationError(
-            f"{setting}={count}: {purpose} needs {human_bytes(size)} and {device} has "
+            f"{named(count)}: {purpose} needs {human_bytes(size)} and {device} has "
             f"{human_bytes(usable)} to spare{within}; {advice}"
         )
-    return f"{setting}={count}: {purpose} needs {human_bytes(size)} on {device}"
+    return f"{named(count)}: {purpose} needs {human_bytes(size)} on {device}"
 
 
 class limited_allocations(TorchFunctionMode):  # noqa: N801

@@ -64,7 +64,7 @@ class ReplayBuffer(CheckedFields):
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are
             ignored. None for no stacks.
-        setting: name of the setting that determines the capacity, for messages.
+        setting: name of the setting that determines the capacity, see `check_memory`.
 
     Attributes:
         memory: line about the memory that the buffer takes.

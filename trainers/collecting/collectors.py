@@ -81,8 +81,8 @@ class RayCollectors(Collectors):
             None to start Ray on this machine for the time of the run.
         cores: number of cores of each collector, which Ray reserves for it and which the worker
             processes of its environments use.
-        steps: number of batched steps that a collector simulates with the same weights of an
-            off-policy agent, at most; fewer where max_age demands it.
+        steps: maximum number of batched steps that a collector simulates with the same weights of
+            an off-policy agent; fewer where max_age demands it.
         max_age: number of updates by which the weights that a collector acts with may be older than
             those that learn from its steps; None for no limit but that of steps.
 

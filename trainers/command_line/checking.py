@@ -36,6 +36,7 @@ from trainers.components.sections import (
     SECTIONS,
     take_automatic,
 )
+from trainers.components.trust import check_plain
 from trainers.evaluation.film import check_num_envs
 from trainers.exporting.extra import WRITES, check_extra
 from trainers.runs.folders import newest_run
@@ -57,7 +58,9 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
             a preset or a checkpoint.
         composed: the configuration that `compose` returns for them.
     """
-    settings = _check(typed, composed)
+    check_names(composed.config)
+    devices = _devices(general_settings(composed.config))
+    settings = _check(typed, composed, devices)
     if settings.general.resume is None:
         return settings
     sizes = [f"{group}.{name}" for group, name in AUTOMATIC.items()]
@@ -65,20 +68,22 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     run = newest_run(settings.folder, settings.config, automatic)
     if run is None:
         return settings
-    count = max(len(settings.devices), num_processes())
-    found, state, damaged = newest_readable(run, count)
+    found, state, damaged = newest_readable(run, devices[1])
     # The sizes of the run, whatever this machine would choose.
     typed = {name: value for name, value in typed.items() if name not in automatic}
     resumed = Origin(found, state, in_place=True, damaged=damaged)
-    return _check(typed, composed, resumed)
+    return _check(typed, composed, devices, resumed)
 
 
-def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None) -> Settings:
+def _check(
+    typed: Mapping[str, Any],
+    composed: Composed,
+    devices_and_count: tuple[list[torch.device], int],
+    resumed: Origin | None = None,
+) -> Settings:
     """Check the settings of a command, or those with which `resume=auto` goes on with a run."""
-    check_names(composed.config)
-    general = general_settings(composed.config)
-    devices, count = _devices(general)
-    device, limit = devices[0], general.device_memory_limit
+    devices, count = devices_and_count
+    device, limit = devices[0], general_settings(composed.config).device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
     (config, choices), origin = origin_of(typed, composed, resumed)
     general = general_settings(config)
@@ -124,6 +129,8 @@ def _check(typed: Mapping[str, Any], composed: Composed, resumed: Origin | None 
         },
         **parts,
     )
+    if trains or general.mode == "export":  # which save the settings
+        check_plain("this command", settings.config)
     if count > 1:
         backend_of(device)
         settings.share(count, device)

@@ -114,7 +114,7 @@ def help_text(arguments: Sequence[str]) -> str:
         parts.append(
             _settings_text(name, _schema(name, path), values.get(name) or {}, typed, origin)
         )
-    return "\n".join(parts)
+    return "\n".join(filter(None, parts))
 
 
 def _schema(
@@ -149,7 +149,8 @@ def _settings_text(
 ) -> str:
     """List the settings of a component, or the general ones: description, range and value.
 
-    Values that were not typed are marked as those of their origin, a preset or a checkpoint.
+    Values that were not typed are marked as those of their origin, a preset or a checkpoint. The
+    text is empty for a component without settings.
     """
     title = f"Settings of {group} ({component.__name__})" if group else "General settings"
     prefix = f"{group}." if group else ""
@@ -176,7 +177,7 @@ def _settings_text(
             initial_indent=f"  {prefix}{name}  ".ljust(34),
             subsequent_indent=" " * 34,
         )
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" if len(lines) > 1 else ""
 
 
 def _as_typed(text: str) -> str:

@@ -14,6 +14,7 @@ from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import free_memory, human_bytes
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import counted
 from trainers.components.component import Component
 from trainers.components.pairing import capabilities_of
 from trainers.components.sections import AUTOMATIC
@@ -93,7 +94,7 @@ def _num_envs(
         return number, f"{default}, which does not depend on the machine"
     if per_core is not None:
         cores = remote_cores or num_cores()
-        number, reason = cores * per_core, f"{cores} cores, {per_core} for each"
+        number, reason = cores * per_core, f"{counted(cores, 'core')}, {per_core} for each"
     elif accelerator_of(simulator).kind == "cpu":
         reason = f"{default}, which simulates them together on the CPU"
     else:

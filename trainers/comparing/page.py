@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from torchrl_gpu.tables import human_time
+from torchrl_gpu.tables import counted, human_time
 from trainers.comparing.document import Markup, document, folded, html_table, panels
 from trainers.comparing.drawing import (
     Curve,
@@ -70,7 +70,7 @@ def _facts(results: Results) -> Iterator[str]:
     summary = run.summary
     state = "best so far; the run has not ended"
     if run.ended:
-        state = f"of the best checkpoint: {summary['episodes']:,} episodes"
+        state = f"of the best checkpoint: {counted(summary['episodes'], 'episode')}"
         if results.is_success:
             interval = results.range(summary["success_low"], summary["success_high"])
             state += f", 95 % interval {interval}"

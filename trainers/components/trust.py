@@ -27,7 +27,7 @@ _CONTAINERS = Mapping | list | tuple
 
 
 def check_plain(source: str, config: Any) -> None:
-    """Refuse a configuration of a file that is more than sections of plain values.
+    """Refuse a configuration in a file, or for one, that is more than sections of plain values.
 
     A setting may follow a number of another one, as in `${trainer.total_frames}`. Every other
     interpolation is refused, because OmegaConf could run a resolver or read the environment.
@@ -37,9 +37,10 @@ def check_plain(source: str, config: Any) -> None:
         config: content of the file, nothing of it resolved.
 
     Raises:
-        ConfigurationError: the configuration is damaged, or contains such an interpolation.
+        ConfigurationError: the configuration is damaged or too large, or contains such an
+            interpolation.
     """
-    damaged = ConfigurationError(f"{source}: its configuration is damaged")
+    damaged = ConfigurationError(f"{source}: its configuration is damaged or too large")
     if not isinstance(config, Mapping):
         raise damaged
     if not all(

@@ -25,6 +25,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.processes import ONE_PROCESS, Processes
+from torchrl_gpu.tables import counted
 from trainers.finite_watch import FiniteWatch, NonfiniteError
 from trainers.metrics import EpisodeStatistics, read
 
@@ -87,7 +88,7 @@ class Evaluation:
                 f"success {self.success:.1%} "
                 f"(95 % interval {self.success_low:.1%} to {self.success_high:.1%}), {line}"
             )
-        return f"{line}, {self.episodes} episodes"
+        return f"{line}, {counted(self.episodes, 'episode')}"
 
 
 def evaluations_state(evaluations: Mapping[int, Evaluation]) -> dict[str, Tensor]:

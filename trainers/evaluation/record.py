@@ -18,6 +18,7 @@ from torchrl_gpu.datasets.dataset import DatasetFormat, new_dataset
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.replay.episodes import Episode, EpisodeCutter
+from torchrl_gpu.tables import counted
 from trainers.evaluation.evaluation import Evaluation, evaluate
 
 
@@ -38,7 +39,8 @@ class Recording(NamedTuple):
 
     def __str__(self) -> str:
         """Return the result in two lines of text."""
-        return f"{self.evaluation}\n  {self.episodes:,} episodes, {self.transitions:,} transitions"
+        episodes, steps = counted(self.episodes, "episode"), counted(self.transitions, "transition")
+        return f"{self.evaluation}\n  {episodes}, {steps}"
 
 
 @checked

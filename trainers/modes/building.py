@@ -107,6 +107,7 @@ def title_of(settings: Settings) -> str:
 def prepared_folder(settings: Settings, name: str) -> Path:
     """Seed all random numbers, and return a folder for results that is writable."""
     folder = results_folder(settings.folder, settings.checkpoint) / name
-    check_writable(folder)
+    is_below = folder.is_relative_to(settings.general.runs)
+    check_writable(folder, "runs" if is_below else "checkpoint")
     seed_everything(settings.general.seed)
     return folder

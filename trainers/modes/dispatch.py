@@ -16,7 +16,7 @@ from trainers.signals import cleans_up
 
 _MODES = {"eval": evaluate, "demo": show_policy, "record": record_policy, "export": export}
 # A result that was complete, such as a film whose environment was being closed, stays.
-_INTERRUPTED = "\nmode={} was interrupted; it leaves no unfinished result."
+_INTERRUPTED = "\nmode={} was interrupted; nothing unfinished is left."
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:

@@ -73,7 +73,7 @@ def export(settings: Settings) -> RunOutcome:
     lines += [f"  folder       {folder}"]
     lines.append(f"  run it       {command_of(settings, 'mode=eval', f'policy={folder}')}")
     if (folder / PAGE).exists():
-        lines.append(f"  in a browser {(folder / PAGE).resolve().as_uri()}")
+        lines.append(f"  browser      {(folder / PAGE).resolve().as_uri()}")
     seconds = time.perf_counter() - started
     return RunOutcome(folder, seconds, result, "\n".join(lines))
 

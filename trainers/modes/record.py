@@ -19,7 +19,7 @@ def record_policy(settings: Settings) -> RunOutcome:
     folder = prepared_folder(settings, "datasets")
     episodes = settings.record["episodes"]
     path = settings.record["path"] or folder / "new"
-    check_writable(path)
+    check_writable(path, "record.path")
     check_new(path, settings.record["format"])
     with closing(evaluator_of(settings, episodes=episodes)) as evaluator:
         env = evaluator.env

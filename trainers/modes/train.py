@@ -177,7 +177,7 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
         frames = f"trainer.total_frames={2 * summary['frames']}"
         longer = command_of(settings, f"checkpoint={folder}", frames)
         lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
-        lines += [f"  result       {result}", f"  train longer {longer}"]
+        lines += [f"  result       {result}", f"  continue it  {longer}"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     state = settings.state or load_checkpoint(newest)

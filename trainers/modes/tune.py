@@ -16,6 +16,7 @@ from torchrl_gpu.checkpoints.files import write_text
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.environment import reports_success
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import counted
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
 from trainers.modes.building import agent_of, evaluator_of, training_env
@@ -27,7 +28,7 @@ from trainers.training.progress import ProgressDisplay
 from trainers.tuning.judgement import Judged, read_judged, write_judged
 from trainers.tuning.preset import write_preset
 from trainers.tuning.report import lines_of, page_of
-from trainers.tuning.study import Candidate, Study, of_trials
+from trainers.tuning.study import Candidate, Study
 from trainers.tuning.trainings import output_to, rival_of, trial_settings
 from trainers.tuning.watch import TrialWatch
 
@@ -53,7 +54,7 @@ def tune(settings: Settings) -> RunOutcome:
         sides = {"best": trial_settings(settings, best.settings), rival: settings_of_rival}
         judged = _judge(study, best, sides, settings.general.seed + _FRESH)
     except KeyboardInterrupt as stop:
-        count = of_trials(len(study.ended()))
+        count = counted(len(study.ended()), "trial")
         message = f"\nStopped after {count}. The same command goes on with {study.folder}."
         raise Interruption.of(stop, message) from None
     command = command_of(settings, *preset)

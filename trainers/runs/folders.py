@@ -93,7 +93,7 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
     """
     if checkpoint is not None:
         run = checkpoint.parent.parent
-        check_writable(run)
+        check_writable(run, "checkpoint")
         with _locked(run):
             for leftover in run.glob(f".*{PARTIAL_SUFFIX}"):
                 discard(leftover)
@@ -108,7 +108,7 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
                 )
             yield run
         return
-    check_writable(runs)
+    check_writable(runs, "runs")
     missing = [folder for folder in (runs, *runs.parents) if not folder.exists()]
     new = _new_folder(runs)
     try:
@@ -145,8 +145,8 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
     return runs / (checkpoint.name if checkpoint.is_dir() else checkpoint.stem)
 
 
-def check_writable(folder: Path) -> None:
-    """Check, before anything is built, that a folder can be created and written to.
+def check_writable(folder: Path, setting: str) -> None:
+    """Check, before anything is built, that the folder of a setting can be created and written to.
 
     Raises:
         ConfigurationError: the permission or the space to write is missing.
@@ -157,7 +157,9 @@ def check_writable(folder: Path) -> None:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(bytes(2**20))
     except OSError as error:
-        raise ConfigurationError(f"cannot write to {existing}: {error.strerror}") from None
+        raise ConfigurationError(
+            f"{setting}: cannot write to {existing}: {error.strerror}"
+        ) from None
 
 
 def run_of(checkpoint: Path) -> Path | None:

@@ -279,7 +279,7 @@ def restore_policy(
         load_networks(agent.policy, _policy_of(state))
 
 
-def save_policy(checkpoint: Path, path: Path) -> None:
+def save_policy(checkpoint: Path | str, path: Path | str) -> None:
     """Write a policy file: the part of a checkpoint that acting needs.
 
     It lacks critics, target networks, optimizers and the environment's state, so it cannot resume
@@ -287,17 +287,18 @@ def save_policy(checkpoint: Path, path: Path) -> None:
     like a checkpoint.
 
     Args:
-        checkpoint: path of a checkpoint file.
+        checkpoint: path as `load_policy` takes it.
         path: path of the new file, `*.safetensors`; its folder is created.
 
     Raises:
         ConfigurationError: a file cannot be read or written.
     """
+    checkpoint = find_policy(checkpoint, best=True)
     state = load_checkpoint(checkpoint)
     kept = ("layout", "agent_name", "interface", "config", "frames", "seconds")
     with reading(checkpoint):
         policy = {**{name: state[name] for name in kept}, "policy": _policy_of(state)}
-    save_state(path, policy)
+    save_state(Path(path), policy)
 
 
 def _policy_of(state: Mapping[str, Any]) -> dict[str, Tensor]:

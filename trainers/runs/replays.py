@@ -14,6 +14,7 @@ from torchrl_gpu.datasets.dataset import DatasetFormat, check_new, new_dataset
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.episodes import Episode, episodes_of
+from torchrl_gpu.tables import counted
 from trainers.runs.folders import check_writable
 from trainers.runs.policy_files import load_checkpoint
 from trainers.runs.pretrained import find_policy
@@ -43,7 +44,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
     Raises:
         ConfigurationError: the replay was not saved, or the dataset cannot be written.
     """
-    check_writable(path)
+    check_writable(path, "path")
     check_new(path, format)
     found = find_policy(checkpoint, best=False)
     state = load_checkpoint(found)
@@ -54,7 +55,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
         for episode in _episodes(found, state.get("processes", 1), interface):
             write(episode)
             episodes, transitions = episodes + 1, transitions + len(episode)
-    print(f"{episodes:,} episodes, {transitions:,} transitions\n{path}")
+    print(f"{counted(episodes, 'episode')}, {counted(transitions, 'transition')}\n{path}")
     return 0
 
 
@@ -87,7 +88,7 @@ def _episodes(checkpoint: Path, processes: int, interface: PolicyInterface) -> I
                     tuple(name.split(".")): frames
                     for name, frames in interface.frame_stacks.items()
                 },
-                setting="number of observations in the saved replay",
+                setting="observations of the saved replay",
             )
             buffer.load_state_dict(*states)
         yield from episodes_of(buffer)

@@ -59,7 +59,7 @@ class Demonstrations:
             capacity=rows_needed(episodes, frames),
             observation_spec=observed[0].expand(1),
             action_spec=acted[0].expand(1, *acted.shape[1:]),
-            setting="number of observations in agent.demonstrations",
+            setting="observations of agent.demonstrations",
         )
         self.memory = self._buffer.memory
         fill(self._buffer, episodes)

@@ -10,12 +10,12 @@ from statistics import fmean
 
 from optuna.trial import FrozenTrial, TrialState
 
-from torchrl_gpu.tables import human_time
+from torchrl_gpu.tables import counted, human_time
 from trainers.comparing.document import document, folded, html_table, panels
 from trainers.comparing.drawing import Curve, draw_curves, short
 from trainers.tuning.judgement import Judged
 from trainers.tuning.space import Dimension, as_param, as_text
-from trainers.tuning.study import Candidate, Study, of_trials
+from trainers.tuning.study import Candidate, Study
 
 # Color of each kind of trial, and its name.
 _KINDS = {TrialState.COMPLETE: (0, "ended"), TrialState.PRUNED: (7, "pruned or cut")}
@@ -27,7 +27,8 @@ def lines_of(study: Study, best: Candidate, judged: Sequence[Judged], seconds: f
     pruned, failed = (states.count(state) for state in (TrialState.PRUNED, TrialState.FAIL))
     duration = human_time(seconds)
     lines = [
-        f"Tuned by {of_trials(len(states))}, {pruned} pruned, {failed} failed, in {duration}.",
+        f"Tuned by {counted(len(states), 'trial')}, {pruned} pruned, {failed} failed, "
+        f"in {duration}.",
         f"  best         {best.text(study.goal)}",
         f"  settings     {' '.join(best.typed)}",
     ]
@@ -65,7 +66,7 @@ def page_of(
     return document(
         title,
         [
-            f"<p>Best of {of_trials(len(trials))}: <b>{value}</b>. Train with it:</p>",
+            f"<p>Best of {counted(len(trials), 'trial')}: <b>{value}</b>. Train with it:</p>",
             f"<p><code>{escape(command)}</code></p>",
             "<h2>Judged by fresh seeds</h2>",
             html_table(["settings", "seed", "end", "frames", "closing evaluation"], runs, "left"),

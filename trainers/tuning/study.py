@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 from optuna.trial import FrozenTrial, TrialState
 
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import counted
 from trainers.command_line.settings import Settings
 from trainers.components.sections import flat
 from trainers.runs.folders import check_writable
@@ -62,7 +63,8 @@ class Candidate:
         if all(reached):
             return f"{goal.text(self.value)}, mean of {count}"
         score = fmean(trial.user_attrs["score"] for trial in self.trials)
-        missed = f"{goal.success:g} not reached in {reached.count(False)} of {of_trials(count)}"
+        missed = f"{goal.success:g} not reached in {reached.count(False)} of "
+        missed += counted(count, "trial")
         return f"{missed}, mean score {score:.3g}"
 
 
@@ -117,7 +119,7 @@ class Study:
         if seconds is None and options.objective == "seconds" and not path.exists():
             raise ConfigurationError("tune.trial_seconds is missing, because tune.seconds is null")
         for folder in ("", "trials", "judged"):
-            check_writable(self.folder / folder)
+            check_writable(self.folder / folder, "runs")
         self.folder.mkdir(parents=True, exist_ok=True)
         self._alone = FileLock(self.folder / _LOCK)  # lets the other processes of the study wait
         goal = Goal(options.objective, options.success, seconds)
@@ -342,11 +344,6 @@ class Study:
     def _requeue_if_lost(self, ended: FrozenTrial) -> None:
         if _is_lost(ended) and len(ended.params) == len(self.space):
             self._study.enqueue_trial(ended.params, user_attrs=ended.user_attrs)
-
-
-def of_trials(count: int) -> str:
-    """Return a number of trials in words."""
-    return f"{count} trial" if count == 1 else f"{count} trials"
 
 
 def _is_lost(trial: FrozenTrial) -> bool:

@@ -11,6 +11,7 @@ from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.accelerator import Accelerator, AdamOptions
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
+from torchrl_gpu.tables import counted
 
 CPU = torch.device("cpu")
 
@@ -96,7 +97,7 @@ def test_cpu() -> None:
     cpu = accelerator_of(CPU)
     memory = psutil.virtual_memory()
     assert cpu.choice == "cpu"
-    assert cpu.name == f"cpu, {num_cores()} cores"
+    assert cpu.name == f"cpu, {counted(num_cores(), 'core')}"
     assert cpu.total_memory == memory.total
     assert cpu.free_memory == pytest.approx(memory.available, rel=0.5)
     assert torch.zeros((), dtype=torch.float64, device=CPU).dtype == torch.float64

@@ -97,7 +97,7 @@ def test_the_limits_of_a_container_are_those_of_its_cpu(monkeypatch: pytest.Monk
     monkeypatch.setattr(host, "core_limit", lambda: 1)
     monkeypatch.setattr(kinds, "memory_limit", lambda: MemoryLimit(4096, 1024))
     cpu = accelerator_of(torch.device("cpu"))
-    assert cpu.name == "cpu, 1 cores"
+    assert cpu.name == "cpu, 1 core"
     assert (cpu.total_memory, cpu.free_memory) == (4096, 1024)
     assert host.num_cores() == 1
     assert len(host.usable_cores()) >= 1

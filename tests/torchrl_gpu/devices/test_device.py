@@ -19,7 +19,7 @@ HAS_NO_ACCELERATOR = not (
 def test_cpu() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     description = describe_device(torch.device("cpu"))
-    assert re.fullmatch(rf"cpu, {num_cores()} cores, \d+ GiB", description)
+    assert re.fullmatch(rf"cpu, {num_cores()} cores?, \d+ GiB", description)
 
 
 def test_auto_returns_a_working_device() -> None:

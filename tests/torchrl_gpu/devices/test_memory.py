@@ -30,6 +30,8 @@ def _check(count: int, size: int, minimum: int = 1) -> str:
 
 def test_a_count_that_fits_returns_a_line_about_its_size() -> None:
     assert _check(3, 1024) == "ships=3: the sea needs 3.00 KiB on cpu"
+    line = check_memory(lambda n: n, 2048, CPU, setting="ships of a fleet", purpose="the sea")
+    assert line == "2,048 ships of a fleet: the sea needs 2.00 KiB on cpu"
 
 
 def test_a_count_that_does_not_fit_is_refused_with_one_that_does() -> None:

@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 import shlex
@@ -185,6 +186,10 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
         (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
+        (
+            ["agent=dqn", "env=gym", "env.name=CartPole-v1", "env.options.kind=[1,nan]"],
+            "error: this command: its setting env.options.kind.1 is NaN or has control characters",
+        ),
         ([*BASE, "trust=nope"], "trust=nope: only files of checkpoint=, policy= and resume= name"),
         ([*BASE, "viewer_port=80"], "viewer_port: only viewer=web has a viewer; leave it out"),
     ],
@@ -214,6 +219,8 @@ def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str
         assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("  agent.encoder.channels ") for line in lines)
+    pairs = itertools.pairwise(lines)
+    assert not any(line.startswith("Settings of ") and not after for line, after in pairs)
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +291,7 @@ def test_demo_writes_a_film_and_reports_its_episodes(
     (film,) = (trained / "videos").glob(f"*.{video}")
     assert film.stat().st_size > 5_000
     output = capfd.readouterr().out
-    assert "3.0 steps, 1 episodes" in output
+    assert "3.0 steps, 1 episode\n" in output
     assert "mean at the end: distance [mm]" in output
 
 

@@ -1,6 +1,7 @@
 """Every setting that `--help` lists has a description."""
 
 import inspect
+import re
 from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Any
@@ -30,6 +31,8 @@ def test_every_setting_has_a_description(name: str) -> None:
         hidden = setting in PROVIDED.get(group, ())
         if not hidden and parameter.kind is not inspect.Parameter.VAR_KEYWORD:
             assert described.get(setting), setting
+            twice = re.search(r"at (most|least).{,9}, (at |\d)", described[setting])
+            assert not twice, described[setting]
 
 
 def test_help_says_what_is_special_about_a_shared_setting() -> None:

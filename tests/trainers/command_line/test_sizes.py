@@ -10,6 +10,7 @@ import torch
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.tables import counted
 from trainers.command_line import sizes
 from trainers.command_line.sizes import resolve_sizes
 from trainers.components.component import Component, read_component
@@ -62,7 +63,7 @@ def test_auto_becomes_numbers_in_the_settings_and_in_the_saved_configuration(
     assert settings.config["env"]["num_envs"] == num_envs
     assert settings.config["agent"]["batch_size"] == batch_size
     first, second = caplog.messages
-    assert first == f"env.num_envs=auto: {num_envs} ({num_cores()} cores, 32 for each)"
+    assert first == f"env.num_envs=auto: {num_envs} ({counted(num_cores(), 'core')}, 32 for each)"
     assert second.startswith(f"agent.batch_size=auto: {batch_size} (the default of SAC, 256")
 
 

@@ -173,9 +173,9 @@ for _ in range(100):
 @pytest.mark.parametrize(
     ("hostile", "said"),
     [
-        ((("agent",), ["agents.SAC"]), "its configuration is damaged"),
-        ((("choices",), "sac"), "its configuration is damaged"),
-        ((("env", "options"), DEEP), "its configuration is damaged"),
+        ((("agent",), ["agents.SAC"]), "its configuration is damaged or too large"),
+        ((("choices",), "sac"), "its configuration is damaged or too large"),
+        ((("env", "options"), DEEP), "its configuration is damaged or too large"),
         ((("choices", "agent"), 3), "choices.agent=3 is not a name"),
         ((("agent", "gamma"), torch.ones(())), "its setting agent.gamma is not a plain value"),
     ],

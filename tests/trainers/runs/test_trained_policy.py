@@ -28,7 +28,7 @@ from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers import load_policy
+from trainers import load_policy, save_policy
 from trainers.runs.policy_files import restore_policy
 from trainers.training.trainer import TorchRLTrainer
 
@@ -113,18 +113,15 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
         ({("a", 1): np.zeros(3)}, "observation: this policy reads a, b, not a.1"),
         (
             {"a": np.zeros(3, complex), "b": np.zeros((2, 16, 16), np.uint8)},
-            'observation "a" has shape [3] and dtype complex128; its shape has to end with [3] and '
-            "its dtype has to be float32",
+            'observation "a" has dtype complex128; it has to be float32',
         ),
         (
             {"a": np.zeros(4), "b": np.zeros((2, 16, 16), np.uint8)},
-            'observation "a" has shape [4] and dtype float64; its shape has to end with [3] and '
-            "its dtype has to be float32",
+            'observation "a" has shape [4]; it has to end with [3]',
         ),
         (
             {"a": np.zeros(3), "b": np.zeros((2, 16, 16))},
-            'observation "b" has shape [2, 16, 16] and dtype float64; its shape has to end with '
-            "[2, 16, 16] and its dtype has to be uint8",
+            'observation "b" has dtype float64; it has to be uint8',
         ),
         (
             {"a": np.zeros((5, 3)), "b": np.zeros((2, 16, 16), np.uint8)},
@@ -273,15 +270,17 @@ def test_device_names_are_those_of_the_command_line(tmp_path: Path) -> None:
 def test_a_run_folder_stands_for_its_best_checkpoint(tmp_path: Path) -> None:
     agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
     saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
-    state = load_state(tmp_path / "policy.safetensors")
+    state = load_state(tmp_path / "policy.safetensors") | {"frames": 10, "seconds": 1.0}
     folder = CheckpointFolder(tmp_path / "checkpoints")
     folder.prepare(10, state, score=1.0)()
     random_weights(agent)
     folder.prepare(20, {**state, "policy": agent.policy.state_dict()}, score=0.0)()
     observation = torch.randn(BATCH, OBSERVATION)
     expected = load_policy(tmp_path / "policy.safetensors").predict(observation)
-    found = load_policy(tmp_path).predict(observation)
-    assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
+    save_policy(tmp_path, tmp_path / "saved.safetensors")
+    for path in (tmp_path, tmp_path / "saved.safetensors"):
+        found = load_policy(path).predict(observation)
+        assert torch.equal(torch.as_tensor(found), torch.as_tensor(expected))
 
 
 def test_read_only_arrays_are_read_without_a_warning(tmp_path: Path) -> None:

@@ -261,12 +261,12 @@ def nan(episode: Episode) -> Episode:
 
 
 BAD: list[tuple[ActionKind, Callable[[Episode], Episode], str]] = [
-    ("continuous", wider, r"observation observation has shape \[99\] and torch.float32; the"),
-    ("continuous", nan, "observation observation holds NaN or infinity"),
+    ("continuous", wider, r'"observation" has shape \[99\]; the agent.s has \[\d+\]$'),
+    ("continuous", nan, 'observation "observation" holds NaN or infinity'),
     ("continuous", lambda e: replace(e, reward=e.reward * torch.inf), "reward holds NaN"),
     ("continuous", lambda e: replace(e, action=e.action * 9), r"outside -1 to 1, the range of"),
     ("continuous", lambda e: replace(e, action=e.action[:, :1]), r"action has shape \[1\]"),
-    ("continuous", lambda e: replace(e, action=e.action.long()), r"and torch.int64"),
+    ("continuous", lambda e: replace(e, action=e.action.long()), "action has dtype torch.int64"),
     ("discrete", lambda e: replace(e, action=e.action + CHOICES), "outside 0 to 2"),
     ("discrete", lambda e: replace(e, action=e.action - 5), "outside 0 to 2"),
     (
