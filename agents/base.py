@@ -335,6 +335,7 @@ class OffPolicyAgent(Agent):
             n_step=self.n_step,
             gamma=self.gamma,
             frame_stacks=frame_stacks,
+            setting="trainer.replay_capacity",
         )
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:
