@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import wraps
 from typing import Any, ClassVar, Final
 
 import torch
@@ -75,7 +76,8 @@ class Agent(CheckedFields, Resumable, ABC):
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, the
             agent cannot produce actions of this kind or read these observations, their spec has
-            another batch size, or an observation has the name of an added entry.
+            another batch size, an observation has the name of an added entry, or `__post_init__`
+            has not set an attribute.
     """
 
     actions: ClassVar[frozenset[ActionKind]]
@@ -95,6 +97,23 @@ class Agent(CheckedFields, Resumable, ABC):
     gamma: hp.Gamma = 0.99
     max_gradient_norm: hp.GradientNorm = None
     batch_size: hp.BatchSize
+
+    def __init_subclass__(cls) -> None:
+        """Let the constructor of the class refuse an agent without policy or optimizer."""
+        super().__init_subclass__()
+        constructor: Any = cls.__init__
+
+        @wraps(constructor)
+        def construct(self: Agent, *arguments: Any, **named: Any) -> None:
+            constructor(self, *arguments, **named)
+            has_one = cls.optimizers is Resumable.optimizers
+            for name in ("policy", "optimizer") if has_one else ("policy",):
+                # The constructor of a subclass may set it after it has called this one.
+                if type(self) is cls and not hasattr(self, name):
+                    text = f"agent: {cls.__name__}.__post_init__ has to set self.{name}"
+                    raise ConfigurationError(text)
+
+        cls.__init__ = construct  # type: ignore[method-assign]
 
     @classmethod
     def check_combination(cls, settings: Mapping[str, Any]) -> None:
@@ -315,6 +334,7 @@ class OffPolicyAgent(Agent):
             n_step=self.n_step,
             gamma=self.gamma,
             frame_stacks=frame_stacks,
+            setting="trainer.replay_capacity",
         )
 
     def build_encoders(self) -> tuple[Encoder, Encoder]:

@@ -187,6 +187,18 @@ def test_agent_can_move_before_it_has_an_optimizer() -> None:
     assert Case(Moved, "continuous").make().device == CPU
 
 
+@pytest.mark.parametrize("name", ["policy", "optimizer"])
+def test_an_agent_without_policy_or_optimizer_is_refused(name: str) -> None:
+    class Forgetful(SAC):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            delattr(self, name)
+
+    refusal = rf"^agent: Forgetful\.__post_init__ has to set self\.{name}$"
+    with pytest.raises(ConfigurationError, match=refusal):
+        Case(Forgetful, "continuous").make()
+
+
 def test_optimizers_in_a_container_follow_a_move(accelerator: torch.device) -> None:
     class Separate(SAC):
         def __post_init__(self) -> None:

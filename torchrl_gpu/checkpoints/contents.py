@@ -31,12 +31,14 @@ def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
         raise ConfigurationError(f"{setting}={path}: damaged or edited: {cause}") from error
 
 
-def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None:
+def check_like(
+    saved: Any, expected: Any, name: str = "the saved state", *, is_exact: bool = False
+) -> None:
     """Refuse a state of other names, types, shapes or dtypes than expected.
 
-    Tensors of floating-point numbers may differ in precision, because devices do. Saved tensors may
-    be `StoredTensor`s. Any value is accepted where `expected` has None; `name` is that of the state
-    in errors.
+    Unless `is_exact`, tensors of floating-point numbers may differ in precision, because devices
+    do. Saved tensors may be `StoredTensor`s. Any value is accepted where `expected` has None;
+    `name` is that of the state in errors.
 
     Raises:
         ConfigurationError: the states differ.
@@ -51,15 +53,15 @@ def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None
             problem = f"has an unknown entry {shortened(unknown[0])}"
         else:
             for key, each in expected.items():
-                check_like(saved[key], each, f"{name}, {key}")
+                check_like(saved[key], each, f"{name}, {key}", is_exact=is_exact)
     elif isinstance(expected, Tensor | StoredTensor):
-        problem = difference(saved, expected)
+        problem = difference(saved, expected, is_exact=is_exact)
     elif isinstance(expected, list | tuple):
         if not isinstance(saved, type(expected)) or len(saved) != len(expected):
             problem = f"is not a {type(expected).__name__} of {len(expected)} values"
         else:
             for index, each in enumerate(expected):
-                check_like(saved[index], each, f"{name}, {index}")
+                check_like(saved[index], each, f"{name}, {index}", is_exact=is_exact)
     elif isinstance(expected, float):
         if isinstance(saved, bool) or not isinstance(saved, int | float):
             problem = "is not a number"
@@ -71,12 +73,15 @@ def check_like(saved: Any, expected: Any, name: str = "the saved state") -> None
         raise ConfigurationError(f"{name} {problem}")
 
 
-def difference(saved: Any, expected: Tensor | StoredTensor) -> str | None:
+def difference(
+    saved: Any, expected: Tensor | StoredTensor, *, is_exact: bool = False
+) -> str | None:
     """Return how a saved tensor differs from an expected one; None if it fits."""
     if not isinstance(saved, Tensor | StoredTensor):
         return "is not a tensor"
     are_floats = saved.dtype.is_floating_point and expected.dtype.is_floating_point
-    if saved.shape == expected.shape and (saved.dtype == expected.dtype or are_floats):
+    is_like = saved.dtype == expected.dtype or (are_floats and not is_exact)
+    if saved.shape == expected.shape and is_like:
         return None
     return (
         f"has shape {shortened(str(list(saved.shape)))} and {saved.dtype}, "

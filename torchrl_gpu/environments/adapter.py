@@ -26,6 +26,7 @@ from torchrl_gpu.environments.environment import (
     base_of,
     group_of,
 )
+from torchrl_gpu.environments.first_calls import check_first_calls
 from torchrl_gpu.environments.open_episodes import OpenEpisodes
 from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.environments.view import EnvironmentView
@@ -58,6 +59,8 @@ def as_environment(env: EnvBase) -> Environment:
     the environment starts new episodes. TorchRL's own environments have `has_state` as far as their
     episodes are known, see `torchrl_gpu.environments.open_episodes`.
 
+    The next reset and step of the environment beneath compare their results with its specs.
+
     Raises:
         ConfigurationError: it is not an `EnvBase`, has several action keys, has observations or
             rewards that no agent can read, or loses the last observation of an episode.
@@ -67,9 +70,10 @@ def as_environment(env: EnvBase) -> Environment:
             f"env: a {type(env).__name__} is not an environment of TorchRL; for one of "
             "Gymnasium, use envs.GymnasiumEnv or TorchRL's GymWrapper"
         )
-    if isinstance(env, Environment) and _floats_of(env) <= {torch.float32}:
-        return env
-    return AdaptedEnvironment(env)
+    is_ready = isinstance(env, Environment) and _floats_of(env) <= {torch.float32}
+    adapted = env if is_ready else AdaptedEnvironment(env)
+    check_first_calls(base_of(env))
+    return adapted
 
 
 class AdaptedEnvironment(EnvironmentView):

@@ -2,11 +2,16 @@
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from torchrl_gpu.environments.environment import Environment, name_of
+from torchrl_gpu.errors import ConfigurationError
 
 FONT_SIZE: Final = 16  # px
 PADDING: Final = 6  # px around the text
@@ -21,6 +26,23 @@ def grid(count: int) -> tuple[int, int]:
     """
     columns = math.isqrt(count - 1) + 1
     return -(-count // columns), columns
+
+
+def picture_of(env: Environment, index: int | list[int]) -> NDArray[np.uint8]:
+    """Return the picture `[H, W, 3]` that an environment renders, see `Environment.render`.
+
+    Raises:
+        ConfigurationError: it renders something else.
+    """
+    picture: Any = env.render(index)
+    found = type(picture).__name__
+    if isinstance(picture, Tensor):
+        if picture.dtype == torch.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
+            return picture.cpu().numpy()
+        found = f"tensor of {picture.dtype} {list(picture.shape)}"
+    raise ConfigurationError(
+        f"env: {name_of(env)}.render has to return a tensor of torch.uint8 [H, W, 3], not a {found}"
+    )
 
 
 def write_captions(picture: NDArray[np.uint8], captions: Sequence[str]) -> NDArray[np.uint8]:

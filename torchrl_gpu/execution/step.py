@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from functools import partial, reduce
 from operator import add
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.learner import Differentiation, Learner, Losses, LossFunction, Update
 from torchrl_gpu.execution.precision import Precision
@@ -26,16 +28,48 @@ def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
         return learner.prepare_batch(batch)
 
 
+def checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
+    """Return the losses of a learner, see `Learner.loss`.
+
+    Raises:
+        ConfigurationError: they are not those that a gradient step takes.
+    """
+    losses: Any = learner.loss(batch)
+    if problem := _problem(losses):
+        raise ConfigurationError(f"agent: {type(learner).__name__}.loss: {problem}")
+    checked: Losses = losses
+    return checked
+
+
+def _problem(losses: Any) -> str | None:
+    """Return what is wrong with the result of a loss function; None if nothing is.
+
+    Types and shapes decide, which a compiler knows: its code has no trace of the check.
+    """
+    if not isinstance(losses, Losses):
+        return f"it has to return Losses, not a {type(losses).__name__}"
+    if not isinstance(losses.terms, dict) or not isinstance(losses.metrics, dict):
+        return "terms and metrics have to be dictionaries of tensors by name"
+    if not losses.terms:
+        return "terms is empty; a gradient step needs at least one loss"
+    for name, value in (losses.terms | losses.metrics).items():
+        if not isinstance(value, Tensor):
+            return f"{name} has to be a tensor [], not a {type(value).__name__}"
+        if value.ndim:
+            return f"{name} has to be a mean over the rows, of shape [], not {list(value.shape)}"
+    if not any(term.requires_grad for term in losses.terms.values()):
+        verb = "depends" if len(losses.terms) == 1 else "depend"
+        return f"{', '.join(losses.terms)} {verb} on no trained parameter"
+    return None
+
+
 def differentiation(loss: LossFunction, precision: Precision) -> Differentiation:
     """Return the function that computes losses and gradients of a learner, to be compiled."""
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
         with precision.autocast():
             losses = loss(batch)
-        total = reduce(add, losses.terms.values())
-        if not total.requires_grad:
-            raise RuntimeError(f"{', '.join(losses.terms)}: depend on no trained parameter")
-        total.backward(factor)
+        reduce(add, losses.terms.values()).backward(factor)
         return losses.detached()
 
     return differentiate

@@ -20,7 +20,7 @@ from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.transfer import PackedTransfer
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.captions import write_captions
+from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError
@@ -203,7 +203,7 @@ class Arrays:
 
     def picture(self, index: int) -> NDArray[np.uint8]:
         """Return a picture `[H, W, 3]` of one environment with its caption."""
-        return write_captions(self.env.render(index).cpu().numpy(), [self.env.caption(index)])
+        return write_captions(picture_of(self.env, index), [self.env.caption(index)])
 
     def close(self) -> None:
         """Close the environment; may be called again."""

@@ -64,7 +64,7 @@ class ReplayBuffer(CheckedFields):
         frame_stacks: number of frames of each observation that is a stack, by key, see
             `torchrl_gpu.environments.environment.Environment`; keys of other observations are
             ignored. None for no stacks.
-        setting: name of the setting that determines the capacity, see `check_memory`.
+        setting: name of the argument or setting that determines the capacity, see `check_memory`.
 
     Attributes:
         memory: line about the memory that the buffer takes.
@@ -82,13 +82,13 @@ class ReplayBuffer(CheckedFields):
     n_step: Annotated[int, Field(ge=1)] = 1
     gamma: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     frame_stacks: Mapping[Any, Annotated[int, Field(ge=1)]] | None = None
-    setting: str = "trainer.replay_capacity"
+    setting: str = "capacity"
 
     def __post_init__(self) -> None:
         """Allocate the buffer."""
         capacity, device = self.capacity, self.device
         spec = StorageSpec(self.observation_spec, self.action_spec, self.frame_stacks)
-        spec.check(capacity)
+        spec.check(capacity, self.setting)
         num_envs = self.num_envs = spec.num_envs
         self.memory = check_memory(
             lambda capacity: self.bytes_needed(capacity, spec),
@@ -119,7 +119,8 @@ class ReplayBuffer(CheckedFields):
         self._next_step = self._tensors["next_step"]
         self._places = self._tensors["places"]
         self._num_places = spec.places(capacity)
-        self._contents = Contents(self._tensors, spec, capacity)
+        self._contents = Contents(self._tensors, spec, capacity, self.setting)
+        self._spec, self._is_checked = spec, False  # the first step
         self._next_transition = self._tensors["next_transition"]
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
@@ -140,6 +141,7 @@ class ReplayBuffer(CheckedFields):
                 false for rows that are not transitions.
 
         Raises:
+            ConfigurationError: the first step lacks an entry, or has one of another shape or dtype.
             ValueError: the batch size is neither [num_envs] nor [num_envs, T].
         """
         batch_size = transition.batch_size
@@ -149,6 +151,9 @@ class ReplayBuffer(CheckedFields):
                 f"this buffer takes [{self.num_envs}] or [{self.num_envs}, time]"
             )
         for step in transition.unbind(1) if len(batch_size) == 2 else (transition,):
+            if not self._is_checked:
+                self._spec.check_step(step)
+                self._is_checked = True
             if self._extend_by_step(step) is None:
                 self._is_empty = False
 

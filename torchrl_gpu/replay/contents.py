@@ -69,8 +69,11 @@ class Contents:
     Their names are those of `StorageSpec.zeros`; others may be added.
     """
 
-    def __init__(self, tensors: dict[str, Tensor], spec: StorageSpec, capacity: int) -> None:
-        self._tensors, self._spec, self._capacity = tensors, spec, capacity
+    def __init__(
+        self, tensors: dict[str, Tensor], spec: StorageSpec, capacity: int, setting: str
+    ) -> None:
+        self._tensors, self._spec = tensors, spec
+        self._capacity, self._setting = capacity, setting
         self._rings = {
             "rows": Ring(capacity, 2 * spec.num_envs),
             "steps": Ring(capacity // spec.num_envs, 1),
@@ -136,7 +139,7 @@ class Contents:
                 )
         if (capacity := int(values_of(state["capacity"]))) != self._capacity:
             raise ConfigurationError(
-                f"trainer.replay_capacity={self._capacity}: the saved replay has {capacity}"
+                f"{self._setting}={self._capacity}: the saved replay has {capacity}"
             )
         written, num_envs = self._written(state), self._spec.num_envs
         ranges = {

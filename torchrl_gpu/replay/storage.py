@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
+from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.errors import ConfigurationError
 
 Key = tuple[str, ...]
@@ -42,11 +43,11 @@ class StorageSpec:
         # A step writes at most 2 * num_envs rows, and a root refers to `history` earlier steps.
         self.min_capacity = (2 * self.history + 3) * self.num_envs
 
-    def check(self, capacity: int) -> None:
+    def check(self, capacity: int, setting: str) -> None:
         """Refuse the arguments that `ReplayBuffer` refuses, except for the memory."""
         if capacity < self.min_capacity:
             raise ConfigurationError(
-                f"trainer.replay_capacity={capacity}: a replay of {self.num_envs} environments "
+                f"{setting}={capacity}: a replay of {self.num_envs} environments "
                 f"needs at least {self.min_capacity}"
             )
         if not self._observations:
@@ -63,6 +64,22 @@ class StorageSpec:
                     f"the observation {'.'.join(key)} of shape {list(shape)} is not a stack of "
                     f"{count} frames; its first dimension must be a multiple of {count}"
                 )
+
+    def check_step(self, step: TensorDictBase) -> None:
+        """Refuse a step that lacks an entry, or has one of another shape or dtype.
+
+        Raises:
+            ConfigurationError: an entry does not fit; the message names it.
+        """
+        layout = {key: (spec.shape, spec.dtype) for key, spec in self._observations.items()}
+        layout |= {("next", *key): each for key, each in layout.items()}
+        layout["action",] = self._action.shape, self._action.dtype
+        kinds = {"reward": torch.float32, "terminated": torch.bool, "truncated": torch.bool}
+        layout |= {("next", name): ((self.num_envs, 1), dtype) for name, dtype in kinds.items()}
+        like = {key: torch.empty(n, dtype=t, device="meta") for key, (n, t) in layout.items()}
+        expected = unchecked(like, step.batch_size).to_dict()
+        found = step.select(*like, strict=False).to_dict()
+        check_like(found, expected, "the transition", is_exact=True)
 
     def places(self, capacity: int) -> int:
         """Return the number of transitions of all complete steps in a buffer."""

@@ -20,7 +20,7 @@ from torchrl.envs.utils import step_mdp
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import new_file, partial_file
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.captions import write_captions
+from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.environments.robots import Robots
 from torchrl_gpu.errors import ConfigurationError
@@ -133,7 +133,7 @@ def film(
                 captions = [
                     f"episode {number}/{episodes}, {caption}" for caption in filmed.captions()
                 ]
-                image = write_captions(enlarged(env.render(shown).numpy()), captions)
+                image = write_captions(enlarged(picture_of(env, shown)), captions)
                 writer.append_data(image)
             for _ in range(rest):
                 writer.append_data(image)

@@ -8,7 +8,7 @@ import torch
 from tensordict.nn import TensorDictModuleBase
 from torchrl.envs.utils import step_mdp
 
-from torchrl_gpu.environments.captions import write_captions
+from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.robots import Robots
 from trainers.evaluation.film import USUAL_STEP_SECONDS, Picture, enlarged, step_once
@@ -99,4 +99,4 @@ class Player:
 
     def picture(self) -> Picture:
         """Draw the environment `[H, W, 3]`, with its caption."""
-        return write_captions(enlarged(self._env.render(self.index).numpy()), [self.caption])
+        return write_captions(enlarged(picture_of(self._env, self.index)), [self.caption])

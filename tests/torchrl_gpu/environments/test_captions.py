@@ -1,7 +1,12 @@
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
-from torchrl_gpu.environments.captions import FONT_SIZE, grid, write_captions
+from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.environments.captions import FONT_SIZE, grid, picture_of, write_captions
+from torchrl_gpu.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,29 @@ def test_a_long_caption_fits_its_tile() -> None:
     written = write_captions(picture, ["a caption much longer than the tile " * 3, ""])
     assert written[:, :200].any()
     assert not written[:, 200:].any()
+
+
+class Drawn(IdentityEnv):
+    picture: Any
+
+    def render(self, index: Any = 0) -> Any:
+        return self.picture
+
+
+@pytest.mark.parametrize(
+    ("picture", "found"),
+    [
+        (np.zeros((4, 4, 3), np.uint8), "a ndarray"),
+        (torch.zeros(4, 4, 3), r"a tensor of torch.float32 \[4, 4, 3\]"),
+        (torch.zeros(3, 4, 4, dtype=torch.uint8), r"a tensor of torch.uint8 \[3, 4, 4\]"),
+        (torch.zeros(4, 4, dtype=torch.uint8), r"a tensor of torch.uint8 \[4, 4\]"),
+    ],
+)
+def test_what_is_not_a_picture_is_refused(picture: Any, found: str) -> None:
+    env = Drawn()
+    env.picture = picture
+    expected = (
+        rf"^env: Drawn\.render has to return a tensor of torch.uint8 \[H, W, 3\], not {found}$"
+    )
+    with pytest.raises(ConfigurationError, match=expected):
+        picture_of(env, 0)

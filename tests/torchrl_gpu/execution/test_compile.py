@@ -20,6 +20,7 @@ from tests.helpers.agents import (
     parameters,
 )
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.compilation import TRACES_GRADIENTS, compiled
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses, LossFunction
@@ -37,6 +38,13 @@ class WholeGraph(Execution):
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function, fullgraph=TRACES_GRADIENTS, backend="eager")
+
+
+class InParts(WholeGraph):
+    """Leaves to Python what torch cannot trace, as `compile` does."""
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(function, backend="eager")
 
 
 @pytest.fixture(autouse=True)
@@ -146,19 +154,46 @@ def test_a_frozen_actor_leaves_the_critic_to_learn(is_compiled: bool) -> None:
     assert not any(name.startswith("actor.") for name in changed)
 
 
-def test_losses_without_gradient_or_of_several_rows_end_the_update() -> None:
+WRONG_LOSSES: dict[str, Callable[[Any], Any]] = {
+    "it has to return Losses, not a Tensor": lambda losses: losses.terms["loss/value"],
+    "it has to return Losses, not a dict": lambda losses: losses.terms,
+    "terms and metrics have to be dictionaries": lambda losses: losses._replace(metrics=[]),
+    "terms is empty": lambda losses: losses._replace(terms={}),
+    r"loss/value has to be .* shape \[\], not \[7\]": lambda losses: Losses(
+        {name: term * torch.ones(7) for name, term in losses.terms.items()}, {}
+    ),
+    r"x has to be a tensor \[\], not a float": lambda losses: losses._replace(metrics={"x": 0.5}),
+    "loss/value depends on no trained parameter": Losses.detached,
+    "loss/a, loss/b depend on no": lambda losses: Losses(
+        dict.fromkeys(("loss/a", "loss/b"), losses.detached().terms["loss/value"]), {}
+    ),
+}
+
+
+@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("problem", WRONG_LOSSES)
+def test_wrong_losses_end_the_update(problem: str, is_compiled: bool) -> None:
     agent = QUICKEST.make()
-    with torch.no_grad(), pytest.raises(RuntimeError, match="loss/value: depend on no trained"):
-        agent.update(make_batch(agent))
+    update = InParts().update if is_compiled else Execution().update
     loss = agent.loss
+    agent.loss = lambda batch: WRONG_LOSSES[problem](loss(batch))  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match=f"^agent: DQN.loss: {problem}"):
+        update(agent, make_batch(agent))
 
-    def per_row(batch: TensorDictBase) -> Losses:
-        losses = loss(batch)
-        return losses._replace(terms={"loss/value": losses.terms["loss/value"] * torch.ones(7)})
 
-    agent.loss = per_row  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="Mismatch in shape"):
-        agent.update(make_batch(agent))
+def test_the_losses_of_each_phase_are_checked_once() -> None:
+    agent, execution = QUICKEST.make(), Execution()
+    loss, seen = agent.loss, list[int]()
+
+    def counted(learner: Any, batch: TensorDictBase) -> Losses:
+        seen.append(learner.phase)
+        return loss(batch)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr("torchrl_gpu.execution.execution.checked_loss", counted)
+        for agent.phase in (0, 0, 1, 1, 0):
+            execution.update(agent, make_batch(agent))
+    assert seen == [0, 1]
 
 
 @pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch counts the forms of all agents")

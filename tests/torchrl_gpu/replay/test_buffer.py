@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import psutil
 import pytest
@@ -233,18 +234,16 @@ def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
 
 
 def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^trainer\.replay_capacity=10+: .* fit$"
-    ) as refusal:
+    with pytest.raises(ConfigurationError, match=r"^capacity=10+: .* fit$") as refusal:
         vector_buffer(capacity=10**13)
-    fitting = int(re.findall(r"; trainer\.replay_capacity=(\d+) would fit", str(refusal.value))[0])
+    fitting = int(re.findall(r"; capacity=(\d+) would fit", str(refusal.value))[0])
     free = psutil.virtual_memory().available
     needed = StorageSpec(vector_spec(4), action_spec(4)).bytes_needed(fitting)
     assert 0.5 * free < needed < 1.5 * free
 
 
 def test_invalid_arguments_are_rejected() -> None:
-    with pytest.raises(ConfigurationError, match=r"^trainer\.replay_capacity=11: .* 4 .* least 12"):
+    with pytest.raises(ConfigurationError, match=r"^capacity=11: .* 4 .* least 12"):
         vector_buffer(capacity=11, num_envs=4)
     with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
         ReplayBuffer(40, vector_spec(4), action_spec(5), CPU)
@@ -260,6 +259,28 @@ def test_sampling_from_an_empty_buffer_and_a_wrong_batch_size_raise_errors() -> 
         buffer.sample(1)
     with pytest.raises(ValueError, match=r"batch size \[5\].* takes \[4\]"):
         buffer.extend(Stream(vector_spec(5), 0.0).step())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("next", None, " lacks next"),
+        ("action", None, " lacks action"),
+        (("next", "truncated"), None, ", next lacks truncated"),
+        ("observation", torch.zeros(4, 7), r", observation has shape \[4, 7\] .* not \[4, 3\]"),
+        (("next", "observation"), torch.zeros(4, 3).double(), ", next, observation has .*float64"),
+    ],
+)
+@pytest.mark.parametrize("has_time", [False, True])
+def test_a_first_step_that_does_not_fit_is_refused(
+    has_time: bool, key: Any, value: Tensor | None, problem: str
+) -> None:
+    buffer, step = vector_buffer(), Stream(vector_spec(4), 0.0).step()
+    wrong = step.exclude(key) if value is None else step.copy().set(key, value)
+    with pytest.raises(ConfigurationError, match=f"^the transition{problem}"):
+        buffer.extend(torch.stack([wrong], 1) if has_time else wrong)
+    buffer.extend(step)
+    assert len(buffer) == 4
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -322,7 +343,7 @@ def test_the_state_of_a_nearly_empty_buffer_is_small() -> None:
 
 def test_the_state_of_a_different_buffer_is_rejected() -> None:
     state = vector_buffer(capacity=40).state_dict()
-    with pytest.raises(ConfigurationError, match=r"^trainer\.replay_capacity=41: .* has 40$"):
+    with pytest.raises(ConfigurationError, match=r"^capacity=41: .* has 40$"):
         vector_buffer(capacity=41).load_state_dict(state)
     with pytest.raises(ConfigurationError, match=r"has current_row: .* \[4\]; .* \[5\]"):
         vector_buffer(num_envs=5).load_state_dict(state)

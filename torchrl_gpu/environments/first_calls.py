@@ -1,0 +1,62 @@
+"""Comparison of the first reset and step of an environment with its specs."""
+
+from functools import partial
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torchrl.data import Composite
+from torchrl.envs import EnvBase
+
+from torchrl_gpu.checkpoints.contents import check_like
+from torchrl_gpu.environments.environment import Environment, name_of
+from torchrl_gpu.errors import ConfigurationError
+
+
+def check_first_calls(env: EnvBase) -> None:
+    """Let an environment compare the results of its next reset and step with its specs.
+
+    The checks stand in place of the methods `_reset` and `_step` of the instance, and give way to
+    them when they are called, so that all other steps are as fast as without them.
+
+    An `Environment` has to return all leaves exactly. TorchRL and the adapter convert the floats of
+    any other one, reshape its rewards and complete its done flags.
+    """
+    for method in ("_reset", "_step"):
+        vars(env).setdefault(method, partial(_checked, env, method))
+
+
+def _checked(env: EnvBase, method: str, *arguments: Any, **named: Any) -> TensorDictBase:
+    """Call a method in place of which this function stands, for the last time.
+
+    Raises:
+        ConfigurationError: the result lacks a leaf of the specs, or has another shape or dtype.
+    """
+    del vars(env)[method]
+    result: TensorDictBase = getattr(env, method)(*arguments, **named)
+    where = f"env: unlike its specs, the result of {name_of(env)}.{method}"
+    if not isinstance(result, TensorDictBase):
+        raise ConfigurationError(f"{where} is not a TensorDict, but a {type(result).__name__}")
+    is_exact = isinstance(env, Environment)
+    expected = [_like(env.observation_spec)]
+    if method == "_step":
+        expected += [_like(env.full_reward_spec, has_shapes=is_exact)]
+        expected += [_like(env.full_done_spec)] if is_exact else []
+    for keys, like in expected:
+        found = result.select(*keys, strict=False).to_dict()
+        check_like(found, like, where, is_exact=is_exact)
+    return result
+
+
+def _like(spec: Composite, has_shapes: bool = True) -> tuple[list[NestedKey], dict[str, Any]]:
+    """Return the keys of a spec, and tensors without memory in place of its leaves.
+
+    For leaves of any shape it is None in place of each tensor.
+    """
+
+    def like(spec: Any) -> Any:
+        if isinstance(spec, Composite):
+            return {name: like(each) for name, each in spec.items()}
+        return torch.empty(spec.shape, dtype=spec.dtype, device="meta") if has_shapes else None
+
+    return list(spec.keys(include_nested=True, leaves_only=True)), like(spec)
