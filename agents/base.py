@@ -71,7 +71,7 @@ class Agent(CheckedFields, Resumable, ABC):
         phase: index of the kind of update that comes next, from 0; always 0 for an agent whose
             updates are all of one kind. Each phase is compiled and captured separately.
         processes: processes that train the agent together, see `join`.
-        unused: names of settings without effect, and because of what, as in `agent.noisy=true`.
+        unused: settings without effect by name, each with its reason, as in `agent.noisy=true`.
 
     Raises:
         ConfigurationError: a hyperparameter is out of range, two of them exclude each other, the

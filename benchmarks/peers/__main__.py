@@ -33,6 +33,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
 
+import torch
+
 from benchmarks.fixture import Count
 from benchmarks.measuring import take_turns
 from benchmarks.peers.jobs import WORKS, Job, Side
@@ -58,6 +60,7 @@ def compare(
     """
     if picture is not None:
         require("matplotlib")
+    torch.set_num_threads(1)  # as in the child processes
     print_machine()
     libraries: list[str] = []
     for name, library in LIBRARIES.items():

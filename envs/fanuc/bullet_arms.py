@@ -89,8 +89,8 @@ class BulletArms(Arms):
         self._copy()
         self.steps = torch.from_numpy(steps)
         calm, after = self._calm(), self.distance.numpy()
-        slow = None if calm is None else calm.numpy()
-        held, unrest = hold(self.held.numpy(), after, self.observation.numpy(), slow, self.goal)
+        now = self.held.numpy(), after, self.observation.numpy()
+        held, unrest = hold(*now, None if calm is None else calm.numpy(), self.goal)
         self.held, solved = torch.from_numpy(held), held >= self.goal.hold_steps
         result = judge(before, after, unrest, effort, solved, time_is_up, lost)
         reward, success, truncated, done = map(torch.from_numpy, result[:4])

@@ -59,7 +59,7 @@ def hold(
     holds = distance < goal.radius
     if calm is None:
         return (held + 1) * holds, 0.0
-    nearness = observation[:, -2:-1]
+    nearness = observation[:, -2:-1]  # exp(-distance / 0.05 m)
     return (held + 1) * (holds & (calm > 0.5)), 1 - nearness * (1 + calm) / 2
 
 
