@@ -162,11 +162,12 @@ class SeaEnv(Environment):
             **{name: flag(1) for name in DONE_NAMES},
         )
 
-    def plan(self, steps: int) -> None:
+    def plan(self, steps: int, may_compile: bool) -> None:
         """Compile the step where that saves time in so many steps: see `Environment.plan`."""
         accelerator = accelerator_of(self.device)
         is_long = steps >= _MIN_COMPILED_STEPS and accelerator.compiles_long_runs
-        if not self._chooses_compilation or not is_long or not accelerator.compile:
+        chooses = self._chooses_compilation and may_compile and is_long
+        if not chooses or not accelerator.compile:
             return
         self._chooses_compilation = False
         try:

@@ -193,11 +193,11 @@ class Environment(EnvBase):
         """
         self.processes = processes
 
-    def plan(self, steps: int) -> None:
+    def plan(self, steps: int, may_compile: bool) -> None:
         """Prepare for a training of so many batched steps, for instance by compiling them.
 
         Called before the first step, and before the next one of a resumed training. Does nothing
-        here.
+        here. `may_compile` is false for a run with `compile=off`.
         """
 
     def begin_step(self, tensordict: TensorDictBase) -> None:

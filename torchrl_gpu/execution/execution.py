@@ -163,6 +163,11 @@ class Execution:
         return self.compile_mode != "off" and accelerator_of(self._device).bfloat16_products
 
     @property
+    def may_compile(self) -> bool:
+        """Whether a run may compile; false for `compile=off`, and without a compiler."""
+        return self._chooses_compilation or self.compile_mode != "off"
+
+    @property
     def description(self) -> str:
         """Way of the updates in words, such as `fp32, products by oneDNN`."""
         parts = {

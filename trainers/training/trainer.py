@@ -260,7 +260,8 @@ class TorchRLTrainer(CheckedFields):
         if self.processes.is_writer and not path.exists():
             write_text(path, OmegaConf.to_yaml(self.config))
         # All steps, so that a resumed run computes as one without an interruption.
-        self.env.plan(self.total_frames // self.frames_per_step)
+        steps = self.total_frames // self.frames_per_step
+        self.env.plan(steps, self.execution.may_compile)
         self.agent.policy.train()
         self.metric_rows.begin()
         shows_progress = self.show_progress and self.processes.is_writer

@@ -602,15 +602,16 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("compile_step", [False, None, True])
+@pytest.mark.parametrize("may_compile", [False, True])
 @pytest.mark.parametrize("steps", [14_999, 15_000])
 def test_seas_are_compiled_for_long_trainings(
-    steps: int, compile_step: bool | None, compilations: list[Callable[..., Any]]
+    steps: int, may_compile: bool, compile_step: bool | None, compilations: list[Callable[..., Any]]
 ) -> None:
     env = MarineNavEnv(num_envs=2, compile_step=compile_step)
     before = env.state_dict()
     for _ in range(2):  # as two parts of one training
-        env.plan(steps)
-    is_long = steps == 15_000
+        env.plan(steps, may_compile)
+    is_long = steps == 15_000 and may_compile
     assert len(compilations) == (is_long if compile_step is None else compile_step)
     after = env.state_dict()
     assert all(torch.equal(after[name], value) for name, value in before.items())
@@ -624,7 +625,7 @@ def test_seas_step_eagerly_where_the_compiler_fails(
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: fail)
     env, eager = MarineNavEnv(num_envs=2), MarineNavEnv(num_envs=2, compile_step=False)
-    env.plan(15_000)
+    env.plan(15_000, may_compile=True)
     warning = "the steps of the seas cannot be compiled and run eagerly: no memory for the compiler"
     assert warning in caplog.messages
     actions = _random_actions(env, 3)

@@ -78,13 +78,14 @@ def test_sac_solves_the_identity_task(tmp_path: Path) -> None:
 def test_an_environment_plans_for_all_steps_of_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned: list[int] = []
-    monkeypatch.setattr(IdentityEnv, "plan", lambda _, steps: planned.append(steps))
+    planned: list[tuple[int, bool]] = []
+    monkeypatch.setattr(IdentityEnv, "plan", lambda _, *run: planned.append(run))
     trainer = make_trainer(tmp_path)
     trainer.train()
     trainer.total_frames += 320
+    trainer.execution = Execution(compile="off")
     trainer.train()
-    assert planned == [960 // 16, 1280 // 16]
+    assert planned == [(960 // 16, True), (1280 // 16, False)]
 
 
 def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
