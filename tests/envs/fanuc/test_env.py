@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torchrl.envs import StepCounter, TransformedEnv, check_env_specs
 
 from envs.fanuc import FanucEnv
-from envs.fanuc.reward import ACTION_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
+from envs.fanuc.reward import ACTION_COST, HOLD_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
 from envs.fanuc.robot import load_robot
 from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
@@ -421,6 +421,11 @@ def test_holding_demands_rest_at_the_target(make_env: MakeEnv) -> None:
     assert [row[0] for row in done] == [False, False, True, True]
     assert [row[1] for row in done] == [False, False, False, True], "it moved in the first step"
     assert not any(row[3] for row in done)
+    # Nearly at rest, unrest = 1 - exp(-distance / 0.05 m).
+    distance = (env.tool_position - env.target).norm(dim=1)
+    expected = -HOLD_COST * (1 - torch.exp(-distance / 0.05))
+    found = torch.tensor([env.reward_terms(index)["unrest"] for index in range(4)])
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
 
 
 def test_control_rate_sets_the_time_of_a_step(make_env: MakeEnv) -> None:

@@ -188,9 +188,9 @@ def test_an_unknown_device_is_refused(kind: type[Environment]) -> None:
 
 @pytest.mark.parametrize("view", [scaled, with_action_table])
 def test_a_view_has_the_capabilities_of_the_wrapped_environment(
-    view: Callable[[Environment], Environment],
+    view: Callable[[Environment], Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base = Switching()
+    base, planned = Switching(), []
     env = view(base)
     declared, wrapped = base.capabilities, env.capabilities
     tables = (wrapped.discrete_actions, wrapped.action_table)
@@ -206,6 +206,9 @@ def test_a_view_has_the_capabilities_of_the_wrapped_environment(
     processes = Processes()
     env.join(processes)
     assert env.processes is base.processes is processes
+    monkeypatch.setattr(base, "plan", lambda *run: planned.append(run))
+    env.plan(7, True)
+    assert planned == [(7, True)]
 
 
 @pytest.mark.parametrize("view", [lambda env: env, scaled, with_action_table])
