@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, PendulumEnv
 
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
@@ -112,3 +112,19 @@ def test_later_calls_are_those_of_the_class() -> None:
         assert {"_reset", "_step"} <= vars(other).keys()
         other.step(other.rand_action(other.reset()))
         assert not {"_reset", "_step"} & vars(other).keys()
+
+
+@pytest.mark.parametrize("env", [IdentityEnv(), PendulumEnv()])  # whose step is a class method
+def test_a_function_in_place_of_the_step_stays(
+    env: EnvBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_environment(env)
+    step, calls = env._step, []
+
+    def counted(given: TensorDictBase) -> TensorDictBase:
+        calls.append(given)
+        return step(given)
+
+    monkeypatch.setattr(env, "_step", counted)
+    env.rollout(3, break_when_any_done=False)
+    assert len(calls) == 3
