@@ -39,9 +39,11 @@ def _checked(env: EnvBase, method: str, *arguments: Any, **named: Any) -> Tensor
     if placed is not None and getattr(placed, "func", None) is not _checked:
         vars(env)[method] = placed
     result: TensorDictBase = call(*arguments, **named)
-    where = f"env: unlike its specs, the result of {name_of(env)}.{method}"
+    name = f"{name_of(env)}.{method}"
     if not isinstance(result, TensorDictBase):
-        raise ConfigurationError(f"{where} is not a TensorDict, but a {type(result).__name__}")
+        kind = type(result).__name__
+        raise ConfigurationError(f"env: {name} has to return a TensorDict, not {kind}")
+    where = f"env: unlike its specs, the result of {name}"
     is_exact = isinstance(env, Environment)
     expected = [_like(env.observation_spec)]
     if method == "_step":

@@ -85,6 +85,17 @@ def test_an_environment_has_to_return_its_specs(
         evaluate(env, policy_for(env), torch.device("cpu"), episodes=3)
 
 
+@pytest.mark.parametrize("method", ["_reset", "_step"])
+def test_an_environment_has_to_return_a_tensordict(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wrong, method, lambda *_: 3)
+    text = rf"^env: Wrong\.{method} has to return a TensorDict, not int$"
+    env = as_environment(Wrong(num_envs=3))
+    with pytest.raises(ConfigurationError, match=text):
+        getattr(env, method)(None)
+
+
 @pytest.mark.parametrize(("method", "key", "value", "problem"), EVERY)
 def test_so_has_one_of_torchrl(
     method: str, key: str, value: torch.Tensor | None, problem: str
