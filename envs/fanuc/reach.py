@@ -49,7 +49,8 @@ class Reach:
         for _ in range(ITERATIONS):
             error = goals - self._geometry.position(joints)
             jacobian = self._geometry.jacobian(joints)
-            pull = torch.linalg.solve(jacobian @ jacobian.mT + eye, error.unsqueeze(-1))
+            # NaN, and so no posture, where rounding leaves nothing of the damping.
+            pull, _ = torch.linalg.solve_ex(jacobian @ jacobian.mT + eye, error.unsqueeze(-1))
             joints = (joints + (jacobian.mT @ pull).squeeze(-1)).clamp(self._lower, self._upper)
             eye = eye / 2  # convergence is slow until the damping is gone
         gap = (goals - self._geometry.position(joints)).norm(dim=1)

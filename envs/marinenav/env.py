@@ -75,6 +75,7 @@ class MarineNavEnv(SeaEnv):
         compile_step: compile the step with `torch.compile`, which takes about half a minute, and a
             few seconds when repeated on the same machine; None to compile it in trainings of at
             least 15,000 steps on the CPU, unless `compile=off`. Results agree within rounding.
+            Where the compiler fails, a warning is logged and steps run eagerly.
         graphs: `on` replays steps and automatic resets as captured graphs, for which the host
             queues one piece of work instead of hundreds; `off` runs them one operation at a time;
             `auto` for on where that is known to be faster, on cuda.

@@ -32,8 +32,8 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
-from torchrl_gpu.errors import ConfigurationError, one_line, shortened
-from torchrl_gpu.execution.compilation import compiled, is_compiler_error
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.compilation import compiled, compiler_problem
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.options import GraphMode
 from torchrl_gpu.processes import Processes
@@ -170,23 +170,24 @@ class SeaEnv(Environment):
         if not chooses or not accelerator.compile:
             return
         self._chooses_compilation = False
-        try:
-            self._compile()
-        except Exception as error:
-            if not is_compiler_error(error):
-                raise
-            reason = shortened(one_line(error), 400)
-            logger.warning("the steps of the seas cannot be compiled and run eagerly: %s", reason)
+        self._compile()
 
     def _compile(self) -> None:
-        """Compile the step, by a first one whose results are dropped."""
+        """Compile the step, by a first one whose results are dropped; eager where that fails."""
         logger.info("compiling the step of the seas")
         started = time.perf_counter()
-        step, is_whole = self._simulator.step, {"fullgraph": True, "dynamic": False}
+        step = compiled(self._simulator.step, "default", self.device, dynamic=False)
         # Whether or not the caller computes gradients: the compiler would make code for both.
-        advance = torch.no_grad()(compiled(step, "default", self.device, **is_whole))
+        advance = torch.no_grad()(step)
         action = self.full_action_spec.zero().get((GROUP, "action"))
-        advance(self._simulator.begin(self._state), action.permute(2, 1, 0))
+        try:
+            advance(self._simulator.begin(self._state), action.permute(2, 1, 0))
+        except Exception as error:
+            problem = compiler_problem(error)
+            if problem is None:
+                raise
+            logger.warning("the steps of the seas cannot be compiled and run eagerly: %s", problem)
+            return
         self._advance = advance
         logger.info("compiled the step of the seas: %.0f s", time.perf_counter() - started)
 

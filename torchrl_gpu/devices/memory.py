@@ -109,6 +109,11 @@ def _limit_of(device: torch.device) -> int | None:
     return None if limited is None or limited[0] != device else limited[1]
 
 
+def named(setting: str, count: int) -> str:
+    """Return a count with the name of its setting, or with words for what it counts."""
+    return f"{count:,} {setting}" if " " in setting else f"{setting}={count}"
+
+
 def check_memory(
     needed: Callable[[int], int],
     count: int,
@@ -136,23 +141,19 @@ def check_memory(
     Raises:
         ConfigurationError: the memory is insufficient; the message names the count that fits.
     """
-
-    def named(count: int) -> str:
-        return f"{count:,} {setting}" if " " in setting else f"{setting}={count}"
-
     size, free = needed(count), free_memory(device)
     usable = None if free is None else int(_USABLE_SHARE_OF_FREE_MEMORY * free)
     if usable is not None and size > usable:
         counts = range(min(count, sys.maxsize))
         fitting = bisect.bisect_right(counts, usable, key=needed) - 1
-        advice = f"{named(fitting)} would fit" if fitting >= minimum else "none would fit"
+        advice = f"{named(setting, fitting)} would fit" if fitting >= minimum else "none would fit"
         limit = _limit_of(device)
         within = "" if limit is None else f" within device_memory_limit={human_bytes(limit)}"
         raise ConfigurationError(
-            f"{named(count)}: {purpose} needs {human_bytes(size)} and {device} has "
+            f"{named(setting, count)}: {purpose} needs {human_bytes(size)} and {device} has "
             f"{human_bytes(usable)} to spare{within}; {advice}"
         )
-    return f"{named(count)}: {purpose} needs {human_bytes(size)} on {device}"
+    return f"{named(setting, count)}: {purpose} needs {human_bytes(size)} on {device}"
 
 
 class limited_allocations(TorchFunctionMode):  # noqa: N801

@@ -39,9 +39,9 @@ def picture_of(env: Environment, index: int | list[int]) -> NDArray[np.uint8]:
     if isinstance(picture, Tensor):
         if picture.dtype == torch.uint8 and picture.ndim == 3 and picture.shape[2] == 3:
             return picture.cpu().numpy()
-        found = f"tensor of {picture.dtype} {list(picture.shape)}"
+        found = f"one of {picture.dtype} {list(picture.shape)}"
     raise ConfigurationError(
-        f"env: {name_of(env)}.render has to return a tensor of torch.uint8 [H, W, 3], not a {found}"
+        f"env: {name_of(env)}.render has to return a tensor of torch.uint8 [H, W, 3], not {found}"
     )
 
 

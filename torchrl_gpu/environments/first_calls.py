@@ -27,16 +27,23 @@ def check_first_calls(env: EnvBase) -> None:
 
 
 def _checked(env: EnvBase, method: str, *arguments: Any, **named: Any) -> TensorDictBase:
-    """Call a method in place of which this function stands, for the last time.
+    """Call a method in place of which this function stands, and give way to it.
+
+    A function that a user has put in this place since then, which calls this one, stays there.
 
     Raises:
         ConfigurationError: the result lacks a leaf of the specs, or has another shape or dtype.
     """
-    del vars(env)[method]
-    result: TensorDictBase = getattr(env, method)(*arguments, **named)
-    where = f"env: unlike its specs, the result of {name_of(env)}.{method}"
+    placed = vars(env).pop(method, None)
+    call = getattr(env, method)
+    if placed is not None and getattr(placed, "func", None) is not _checked:
+        vars(env)[method] = placed
+    result: TensorDictBase = call(*arguments, **named)
+    name = f"{name_of(env)}.{method}"
     if not isinstance(result, TensorDictBase):
-        raise ConfigurationError(f"{where} is not a TensorDict, but a {type(result).__name__}")
+        kind = type(result).__name__
+        raise ConfigurationError(f"env: {name} has to return a TensorDict, not {kind}")
+    where = f"env: unlike its specs, the result of {name}"
     is_exact = isinstance(env, Environment)
     expected = [_like(env.observation_spec)]
     if method == "_step":

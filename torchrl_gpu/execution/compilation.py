@@ -10,6 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
+from torchrl_gpu.errors import one_line, shortened
 from torchrl_gpu.execution.learner import Differentiation, Losses
 from torchrl_gpu.execution.options import Compilation
 
@@ -36,7 +37,7 @@ def compiled(
 ) -> Callable[Arguments, Result]:
     """Return the form of a function that is compiled for a device at its first call.
 
-    The settings are those of `torch.compile`, such as `fullgraph`.
+    The settings are those of `torch.compile`, such as `dynamic`.
     """
     options = importlib.import_module("torch._inductor").list_mode_options(_TORCH_MODES[mode])
     if accelerator_of(device).keeps_layouts:
@@ -65,8 +66,10 @@ def with_traced_gradients(
     return differentiate
 
 
-def is_compiler_error(error: Exception) -> bool:
-    """Whether torch's compiler, or the C++ compiler that it calls, has failed."""
+def compiler_problem(error: Exception) -> str | None:
+    """Return the message of torch's compiler, or of its C++ compiler; None for another error."""
     dynamo = importlib.import_module("torch._dynamo.exc")
     inductor = importlib.import_module("torch._inductor.exc")
-    return isinstance(error, (dynamo.TorchDynamoException, inductor.CppCompileError))
+    if not isinstance(error, (dynamo.TorchDynamoException, inductor.CppCompileError)):
+        return None
+    return shortened(one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]), 400)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
-from torchrl_gpu.errors import ConfigurationError, one_line, shortened
-from torchrl_gpu.execution.compilation import compiled, is_compiler_error, with_traced_gradients
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.compilation import compiled, compiler_problem, with_traced_gradients
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Differentiation, Learner, Replay, Update
@@ -164,7 +164,7 @@ class Execution:
 
     @property
     def may_compile(self) -> bool:
-        """Whether a run may compile; false for `compile=off`, and without a compiler."""
+        """Whether to compile is left to choose, or chosen; false for `compile=off`."""
         return self._chooses_compilation or self.compile_mode != "off"
 
     @property
@@ -263,12 +263,12 @@ class Execution:
             try:
                 return self._compiled_step(learner, prepared)
             except Exception as error:
-                if not self._chooses_compilation or not is_compiler_error(error):
+                problem = compiler_problem(error)
+                if not self._chooses_compilation or problem is None:
                     raise
                 work = f"the update of {type(learner).__name__}"
-                reason = str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]
                 text = "compile=auto: %s cannot be compiled and runs eagerly: %s"
-                _logger.warning(text, work, shortened(one_line(reason), 400))
+                _logger.warning(text, work, problem)
                 self.compile_mode = "off"
                 if self._chooses_precision:
                     self.precision = Precision("fp32", self._device)

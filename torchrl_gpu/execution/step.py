@@ -47,14 +47,14 @@ def _problem(losses: Any) -> str | None:
     Types and shapes decide, which a compiler knows: its code has no trace of the check.
     """
     if not isinstance(losses, Losses):
-        return f"it has to return Losses, not a {type(losses).__name__}"
+        return f"it has to return Losses, not {type(losses).__name__}"
     if not isinstance(losses.terms, dict) or not isinstance(losses.metrics, dict):
         return "terms and metrics have to be dictionaries of tensors by name"
     if not losses.terms:
         return "terms is empty; a gradient step needs at least one loss"
     for name, value in (losses.terms | losses.metrics).items():
         if not isinstance(value, Tensor):
-            return f"{name} has to be a tensor [], not a {type(value).__name__}"
+            return f"{name} has to be a tensor [], not {type(value).__name__}"
         if value.ndim:
             return f"{name} has to be a mean over the rows, of shape [], not {list(value.shape)}"
     if not any(term.requires_grad for term in losses.terms.values()):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, restore, values_of
+from torchrl_gpu.devices.memory import named
 from torchrl_gpu.errors import ConfigurationError, shortened
 from torchrl_gpu.replay.storage import StorageSpec
 
@@ -139,7 +140,7 @@ class Contents:
                 )
         if (capacity := int(values_of(state["capacity"]))) != self._capacity:
             raise ConfigurationError(
-                f"{self._setting}={self._capacity}: the saved replay has {capacity}"
+                f"{named(self._setting, self._capacity)}: the saved replay has {capacity}"
             )
         written, num_envs = self._written(state), self._spec.num_envs
         ranges = {

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.checkpoints.contents import check_like
+from torchrl_gpu.devices.memory import named
 from torchrl_gpu.errors import ConfigurationError
 
 Key = tuple[str, ...]
@@ -47,7 +48,7 @@ class StorageSpec:
         """Refuse the arguments that `ReplayBuffer` refuses, except for the memory."""
         if capacity < self.min_capacity:
             raise ConfigurationError(
-                f"{setting}={capacity}: a replay of {self.num_envs} environments "
+                f"{named(setting, capacity)}: a replay of {self.num_envs} environments "
                 f"needs at least {self.min_capacity}"
             )
         if not self._observations:

@@ -88,8 +88,8 @@ def film(
         folder: folder of the film; it is created if necessary.
         seed: seed of the environment; equal seeds give equal films.
         episodes: number of consecutive episodes.
-        num_envs: number of environments shown side by side; an episode ends when it has ended in
-            all of them. At most 64.
+        num_envs: number of environments, up to 64, shown side by side; an episode ends when it has
+            ended in all of them.
         video: file format, `mp4` or `gif`.
         speed: playback speed as a multiple of real time; a step without a declared duration takes
             1/30 s. Steps beyond 60 frames per second (GIF: 25) are skipped.

@@ -163,8 +163,8 @@ def _typed_search(name: str, setting: _Setting, typed: Any) -> Search | None:
 def with_value(search: Search, value: Any) -> Search:
     """Return a search with numbers for its multiples, which includes the value of the command."""
     if search.choices:
-        listed = [list(each) if isinstance(each, tuple) else each for each in search.choices]
-        value = list(value) if isinstance(value, tuple) else value
+        # Lists in place of tuples at any depth, as a study keeps them.
+        value, *listed = json.loads(json.dumps([value, *search.choices]))
         return Search(choices=(*listed, *([] if value in listed else [value])))
     assert search.high is not None
     if search.low is None:

@@ -617,19 +617,39 @@ def test_seas_are_compiled_for_long_trainings(
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
+@pytest.mark.parametrize("compile_step", [None, True])
 def test_seas_step_eagerly_where_the_compiler_fails(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    compile_step: bool | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: Any) -> None:
-        raise torch._dynamo.exc.TorchDynamoException("no memory\nfor the compiler")
+        text = "no memory\nfor the compiler\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace"
+        raise torch._dynamo.exc.TorchDynamoException(text)
 
     monkeypatch.setattr(torch, "compile", lambda *_, **__: fail)
-    env, eager = MarineNavEnv(num_envs=2), MarineNavEnv(num_envs=2, compile_step=False)
+    eager = MarineNavEnv(num_envs=2, compile_step=False)
+    env = MarineNavEnv(num_envs=2, compile_step=compile_step)
     env.plan(15_000, may_compile=True)
     warning = "the steps of the seas cannot be compiled and run eagerly: no memory for the compiler"
-    assert warning in caplog.messages
+    assert [each.message for each in caplog.records if each.levelname == "WARNING"] == [warning]
     actions = _random_actions(env, 3)
     assert (trajectory(env, actions) == trajectory(eager, actions)).all()
+
+
+def test_seas_step_eagerly_where_torch_compiles_no_further_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def shared(step: Callable[..., Any], **settings: Any) -> Callable[..., Any]:
+        # As before torch 2.13: all environments share the compiled forms of one function.
+        left = {n: v for n, v in settings.items() if n not in ("options", "isolate_recompiles")}
+        return compile_(step, backend="eager", **left)
+
+    compile_ = torch.compile
+    monkeypatch.setattr(torch, "compile", shared)
+    with torch._dynamo.config.patch(cache_size_limit=1):
+        for size in (2, 3):
+            env = MarineNavEnv(num_envs=size)
+            env.plan(15_000, may_compile=True)
+            assert env.rollout(2).batch_size == (size, 2)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
-from torchrl.envs import EnvBase
+from torchrl.envs import EnvBase, PendulumEnv
 
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
@@ -85,6 +85,17 @@ def test_an_environment_has_to_return_its_specs(
         evaluate(env, policy_for(env), torch.device("cpu"), episodes=3)
 
 
+@pytest.mark.parametrize("method", ["_reset", "_step"])
+def test_an_environment_has_to_return_a_tensordict(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Wrong, method, lambda *_: 3)
+    text = rf"^env: Wrong\.{method} has to return a TensorDict, not int$"
+    env = as_environment(Wrong(num_envs=3))
+    with pytest.raises(ConfigurationError, match=text):
+        getattr(env, method)(None)
+
+
 @pytest.mark.parametrize(("method", "key", "value", "problem"), EVERY)
 def test_so_has_one_of_torchrl(
     method: str, key: str, value: torch.Tensor | None, problem: str
@@ -112,3 +123,19 @@ def test_later_calls_are_those_of_the_class() -> None:
         assert {"_reset", "_step"} <= vars(other).keys()
         other.step(other.rand_action(other.reset()))
         assert not {"_reset", "_step"} & vars(other).keys()
+
+
+@pytest.mark.parametrize("env", [IdentityEnv(), PendulumEnv()])  # whose step is a class method
+def test_a_function_in_place_of_the_step_stays(
+    env: EnvBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_environment(env)
+    step, calls = env._step, []
+
+    def counted(given: TensorDictBase) -> TensorDictBase:
+        calls.append(given)
+        return step(given)
+
+    monkeypatch.setattr(env, "_step", counted)
+    env.rollout(3, break_when_any_done=False)
+    assert len(calls) == 3

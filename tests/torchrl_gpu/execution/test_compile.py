@@ -155,14 +155,14 @@ def test_a_frozen_actor_leaves_the_critic_to_learn(is_compiled: bool) -> None:
 
 
 WRONG_LOSSES: dict[str, Callable[[Any], Any]] = {
-    "it has to return Losses, not a Tensor": lambda losses: losses.terms["loss/value"],
-    "it has to return Losses, not a dict": lambda losses: losses.terms,
+    "it has to return Losses, not Tensor": lambda losses: losses.terms["loss/value"],
+    "it has to return Losses, not dict": lambda losses: losses.terms,
     "terms and metrics have to be dictionaries": lambda losses: losses._replace(metrics=[]),
     "terms is empty": lambda losses: losses._replace(terms={}),
     r"loss/value has to be .* shape \[\], not \[7\]": lambda losses: Losses(
         {name: term * torch.ones(7) for name, term in losses.terms.items()}, {}
     ),
-    r"x has to be a tensor \[\], not a float": lambda losses: losses._replace(metrics={"x": 0.5}),
+    r"x has to be a tensor \[\], not float": lambda losses: losses._replace(metrics={"x": 0.5}),
     "loss/value depends on no trained parameter": Losses.detached,
     "loss/a, loss/b depend on no": lambda losses: Losses(
         dict.fromkeys(("loss/a", "loss/b"), losses.detached().terms["loss/value"]), {}

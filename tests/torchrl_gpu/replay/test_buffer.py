@@ -245,6 +245,8 @@ def test_a_capacity_that_does_not_fit_is_rejected_with_one_that_fits() -> None:
 def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ConfigurationError, match=r"^capacity=11: .* 4 .* least 12"):
         vector_buffer(capacity=11, num_envs=4)
+    with pytest.raises(ConfigurationError, match=r"^11 rows of a file: .* 4 .* least 12"):
+        ReplayBuffer(11, vector_spec(4), action_spec(4), CPU, setting="rows of a file")
     with pytest.raises(ConfigurationError, match=r"action .* num_envs=4"):
         ReplayBuffer(40, vector_spec(4), action_spec(5), CPU)
     with pytest.raises(ConfigurationError, match="no observation"):

@@ -74,6 +74,15 @@ def test_mappings_are_choices() -> None:
     assert options.draw(trial_of(options, {"x": 2})) == {"x": 2}
 
 
+def test_choices_are_as_a_study_keeps_them() -> None:
+    lists = [[[0, 1, 0, 20.0]], [[0, 2, 0, 30.0]]]  # which the class takes as tuples
+    choices = "tune.space.env.schedule=" + as_param(lists).replace(" ", "")
+    assert space("agent=sac", "env=marinenav", choices)["env.schedule"].search.choices == (
+        *lists,
+        None,
+    )
+
+
 def test_what_is_typed_is_not_searched() -> None:
     assert "agent.gamma" not in space("agent=sac", "agent.gamma=0.9")
 
