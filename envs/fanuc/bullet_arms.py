@@ -67,7 +67,7 @@ class BulletArms(Arms):
         """Let the workers begin a step; an unfinished one is undone."""
         if self._pool.recover():
             self._write(slice(None))
-        self._pool.exchange.action[:] = action.numpy()
+        self._pool.exchange.action[:] = action.detach().numpy()
         self._pool.begin_step()
         self._begun = action
 
@@ -80,7 +80,7 @@ class BulletArms(Arms):
             self._begin_step(action)
         self._begun = None
         # While the workers simulate.
-        before, effort = self.distance.numpy(), effort_of(action.numpy())
+        before, effort = self.distance.numpy(), effort_of(action.detach().numpy())
         steps = self.steps.numpy() + 1
         time_is_up = steps >= max_steps
         lost = self._pool.finish_step()

@@ -99,7 +99,7 @@ class GenesisArms(Arms):
 
     def step(self, action: Tensor, max_steps: int) -> Judgement:
         """Move all arms within the limits of the data sheet: see `ArmSimulation.step`."""
-        before, angles = self.distance, self.state[:, 0]
+        before, angles, action = self.distance, self.state[:, 0], action.detach()
         goal = angles + action.clamp(-1.0, 1.0).nan_to_num(0.0) * (
             SPEED_SHARE * self._farthest_step
         )

@@ -74,7 +74,7 @@ def _of_box(space: Box, num_envs: int, levels: int) -> Actions:
     half_range = ((wide_high - wide_low) / 2).astype(space.dtype)
 
     def to_env(action: Tensor) -> NDArray:
-        values = action.numpy() * half_range
+        values = action.detach().numpy() * half_range
         values += center
         np.maximum(values, low, out=values)
         np.minimum(values, high, out=values)

@@ -155,7 +155,7 @@ class LiftCubeEnv(ArmEnv):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         now, simulation = self._episodes, self.simulation
-        action = tensordict.get("action").clamp(-1.0, 1.0)
+        action = tensordict.get("action").detach().clamp(-1.0, 1.0)
         target = torch.add(now.target, action[:, :3], alpha=STEP_LENGTH)
         now.target = target.clamp(self._low, self._high)
         joints = simulation.joints_towards(now.scene, now.target)

@@ -38,6 +38,11 @@ def test_specs_hold(lift: LiftCubeEnv) -> None:
     check_env_specs(lift)
 
 
+def test_actions_are_taken_without_their_gradients(lift: LiftCubeEnv) -> None:
+    actions = _random_actions(lift, 2).requires_grad_()
+    assert not trajectory(lift, actions, lift.reset())["next", "reward"].requires_grad
+
+
 def test_grip_point_follows_its_target(lift: LiftCubeEnv) -> None:
     lift.set_mode("eval")
     root = lift.reset()
