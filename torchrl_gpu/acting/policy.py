@@ -10,7 +10,8 @@ from torch import Tensor
 from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.acting.exploration import Exploration
-from torchrl_gpu.environments.specs import action_bounds, action_kind
+from torchrl_gpu.environments.specs import action_bounds, action_kind, name_of_key
+from torchrl_gpu.errors import ConfigurationError
 
 # Observations `[*B, ...]` by their key in the observation spec: a tuple for a nested observation. A
 # TensorDict is read in the same way.
@@ -82,8 +83,17 @@ class PolicyWrapper(TensorDictModuleBase):
             self.register_load_state_dict_post_hook(PolicyWrapper._find_units)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64."""
+        """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64.
+
+        Raises:
+            ConfigurationError: an observation is missing.
+        """
         observations = {key: tensordict.get(key) for key in self.in_keys}
+        if missing := [key for key, value in observations.items() if value is None]:
+            raise ConfigurationError(
+                f"observation: the policy reads {name_of_key(missing[0])}, which is missing; in an "
+                "environment of several robots, act by SharedPolicy(policy, env)"
+            )
         action = self.actor.act(observations, deterministic=not self.training)
         if self.training:
             if self.exploration is not None:

@@ -168,6 +168,12 @@ def test_acting_needs_no_host_reads(accelerator: torch.device, kind: str) -> Non
     assert counter.host_reads == counter.copies == 0, counter.report()
 
 
+def test_a_missing_observation_is_named() -> None:
+    robots = TensorDict({"robots": TensorDict({"observation": torch.zeros(4, 3, 2)}, [4, 3])}, [4])
+    with pytest.raises(ConfigurationError, match=r"reads observation, .* by SharedPolicy\("):
+        make([-1.0, -1.0], [1.0, 1.0])(robots)
+
+
 def test_in_keys_and_out_keys_are_set_for_torchrl() -> None:
     policy = make([0.0, 0.0], [1.0, 1.0])
     assert policy.in_keys == ["observation"]
