@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from tensordict import TensorDictBase
 
 from tests.helpers.files import names, one_line
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.modes import train
@@ -52,10 +52,7 @@ def interrupted(*arguments: str, frames: int = 48) -> Path:
 
 
 def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, program: Call
 ) -> None:
     folder = interrupted(*COMMAND)
     assert interrupted(*COMMAND, frames=64) == folder
@@ -65,9 +62,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     again = run(*COMMAND)
     assert replace(again, report="", seconds=0.0) == replace(outcome, report="", seconds=0.0)
-    capsys.readouterr()
-    assert call(monkeypatch, tmp_path, *COMMAND) == 0
-    said = capsys.readouterr().out
+    said = program(*COMMAND).report()
     assert said.startswith(f"\nTrained already, for 96 frames, into {folder}\n  result  ")
     assert f"python -m trainers.run checkpoint={folder} trainer.total_frames=192 device=c" in said
     caplog.set_level(logging.INFO)
@@ -163,16 +158,12 @@ def test_settings_that_do_not_fit_are_refused(argument: str, reason: str) -> Non
     assert one_line(error) == reason
 
 
-def test_a_sweep_goes_on_with_each_of_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_goes_on_with_each_of_its_runs(program: Call) -> None:
     second = interrupted(*COMMAND, "seed=2")
-    assert call(monkeypatch, tmp_path, *COMMAND, "-m", "seed=1,2") == 0
+    assert program(*COMMAND, "-m", "seed=1,2").code == 0
     first, *_ = [each for each in runs() if each != second]
     assert sorted(runs()) == sorted([first, second])
-    capsys.readouterr()
-    assert call(monkeypatch, tmp_path, *COMMAND, "-m", "seed=1,2") == 0
-    said = capsys.readouterr().out
+    said = program(*COMMAND, "-m", "seed=1,2").report()
     assert said.count("Trained already") == 2
     assert [line.split()[-1] for line in said.splitlines()[-2:]] == [str(first), str(second)]
 

@@ -20,7 +20,7 @@ from tensordict import TensorDictBase
 
 from tests.helpers.files import one_line
 from tests.helpers.forks import CAN_FORK
-from tests.helpers.program import call, changed
+from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
@@ -204,17 +204,10 @@ def test_a_study_of_something_else_is_refused(
     ],
 )
 def test_bad_input_ends_in_one_line(
-    arguments: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], words: str, tmp_path: Path, program: Call
 ) -> None:
     choices = () if any("checkpoint" in each for each in arguments) else ("agent=sac", "env=fanuc")
-    assert call(monkeypatch, tmp_path, *choices, *arguments, "device=cpu") == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.startswith("error: ")
+    assert words in program(*choices, *arguments, "device=cpu").refusal()
     assert not (tmp_path / "runs").exists()
 
 

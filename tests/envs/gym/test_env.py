@@ -17,7 +17,7 @@ from torchrl.envs.utils import check_env_specs
 from envs.gym import GymnasiumEnv
 from tests.envs.gym import environments
 from tests.envs.gym.environments import MODULE
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.errors import ConfigurationError
 
@@ -291,15 +291,14 @@ def _children() -> set[int]:
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_program(
     vectorization: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     recwarn: pytest.WarningsRecorder,
+    program: Call,
 ) -> None:
     name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
-    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", *name, "device=cpu") == 1
-    _, heading, text = capfd.readouterr().err.partition("error: KeyError in ")
+    ended = program("agent=dqn", "env=gym", *name, "device=cpu")
+    assert ended.code == 1
+    _, heading, text = ended.err.partition("error: KeyError in ")
     assert (
         "to resume from the newest checkpoint:\n  python -m trainers.run checkpoint=" in caplog.text
     )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
@@ -212,24 +212,20 @@ def test_a_setting_still_follows_a_number_of_its_file(checkpoint: Path, tmp_path
 
 
 def test_classes_that_the_user_types_or_trusts_are_imported(
-    tmp_path: Path,
-    seen: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, seen: list[str], program: Call
 ) -> None:
     own = ["agent._target_=own_robots.Own", "agent.encoder._target_=own_robots.Seen"]
     world = ["env._target_=own_robots.World", "env.name=CartPole-v1"]
-    assert call(monkeypatch, tmp_path, *own, *world, *QUICK) == 0
-    (demo,) = [line for line in capfd.readouterr().out.splitlines() if "mode=demo" in line]
+    output = program(*own, *world, *QUICK).report()
+    (demo,) = [line for line in output.splitlines() if "mode=demo" in line]
     (config,) = (tmp_path / "runs").rglob("config.yaml")
     folder = config.parent
     evaluate = ["mode=eval", f"checkpoint={folder}", "device=cpu"]
-    assert call(monkeypatch, tmp_path, *evaluate) == 2
-    assert capfd.readouterr().err.strip().endswith("add trust=own_robots")
-    assert call(monkeypatch, tmp_path, *evaluate, *own, world[0]) == 0
-    assert call(monkeypatch, tmp_path, *evaluate, "trust=[other,own_robots]") == 0
+    assert program(*evaluate).refusal().endswith("add trust=own_robots")
+    assert program(*evaluate, *own, world[0]).code == 0
+    assert program(*evaluate, "trust=[other,own_robots]").code == 0
     printed = shlex.split(demo.split("python -m trainers.run ")[1])
-    assert call(monkeypatch, tmp_path, *printed, "demo.episodes=1") == 0
+    assert program(*printed, "demo.episodes=1").code == 0
 
     with pytest.raises(ConfigurationError, match=r"add trust=own_robots$"):
         load_policy(folder)

@@ -18,7 +18,7 @@ from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
-from tests.helpers.program import call
+from tests.helpers.program import Call, call
 from tests.helpers.training import assert_same_checkpoints
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -288,12 +288,10 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_longer_run_decays_its_learning_rate_over_all_frames(
-    pendulum: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_longer_run_decays_its_learning_rate_over_all_frames(pendulum: Path, program: Call) -> None:
     home = pendulum.parents[4]
     checkpoint = f"checkpoint={pendulum.relative_to(home)}"
-    assert call(monkeypatch, home, checkpoint, "trainer.total_frames=512") == 0
+    assert program(checkpoint, "trainer.total_frames=512", folder=home).code == 0
     with (pendulum / "metrics.csv").open() as file:
         rates = {
             int(row["frames"]): float(row["ppo/learning_rate"])
@@ -308,12 +306,12 @@ def test_longer_run_decays_its_learning_rate_over_all_frames(
     ("mode", "setting"), [("eval", "evaluation.num_envs=3"), ("demo", "demo.episodes=1")]
 )
 def test_policy_acts_in_any_number_of_environments(
-    pendulum: Path, mode: str, setting: str, monkeypatch: pytest.MonkeyPatch
+    pendulum: Path, mode: str, setting: str, program: Call
 ) -> None:
     home = pendulum.parents[4]
     arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", setting]
     arguments += ["env.options.max_episode_steps=5"]
-    assert call(monkeypatch, home, *arguments) == 0
+    assert program(*arguments, folder=home).code == 0
 
 
 def test_checkpoint_of_another_layout_is_refused(pendulum: Path, tmp_path: Path) -> None:

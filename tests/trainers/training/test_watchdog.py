@@ -21,7 +21,7 @@ from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from tests.helpers.programs import Start
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -218,9 +218,7 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
 
 
 def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_state(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     fatal = tmp_path / "fatal"
     log = MetricRows.log
@@ -233,8 +231,9 @@ def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_s
     env = (f"env.name={MODULE}:Fatal-v0", "env.vectorization=async", "env.num_envs=2")
     quick = ("trainer.random_frames=1000", "trainer.log_interval=40", "device=cpu")
     command = ("agent=dqn", "env=gym", *env, f"env.options.file={fatal}", *quick)
-    assert call(monkeypatch, tmp_path, *command) == 1
-    _, error, text = capfd.readouterr().err.partition("error: process ")
+    ended = program(*command)
+    assert ended.code == 1
+    _, error, text = ended.err.partition("error: process ")
     assert error
     assert text.count("\n") == 1
     assert text.endswith("in a row that finished no step\n")
