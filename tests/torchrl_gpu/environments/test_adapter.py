@@ -304,9 +304,8 @@ def test_one_hot_actions_are_rejected_with_a_hint() -> None:
 def test_several_choices_at_once_are_rejected_with_a_hint(spec: TensorSpec) -> None:
     env = IdentityEnv(num_envs=4)
     env.action_spec = spec
-    with pytest.raises(ConfigurationError, match="env=gym offers all combinations") as caught:
+    with pytest.raises(ConfigurationError, match="env=gym offers all combinations"):
         DQN(observation_spec(env), action_spec(env), CPU)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_unsupported_observation_is_rejected_in_one_line() -> None:

@@ -160,7 +160,6 @@ def test_a_file_resolves_nothing(
     file = spoilt(checkpoint, tmp_path, VALUES[case])
     with pytest.raises(ConfigurationError, match="not a plain value") as refused:
         WAYS[way](file, tmp_path)
-    assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value)
     assert seen == []
 
