@@ -9,18 +9,9 @@ from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from trainers.runs.policy_files import load_policy
 
 SHORT = [
-    "agent=sac",
-    "env=marinenav",
-    "experiment=quick",
-    "device=cpu",
-    "agent.hidden_sizes=[8]",
-    "env.num_envs=2",
-    "env.num_robots=2",
-    "env.max_episode_steps=10",
-    "trainer.total_frames=64",
-    "trainer.random_frames=32",
-    "trainer.replay_capacity=1000",
-    "trainer.evaluation_episodes=2",
+    *("agent=sac", "env=marinenav", "experiment=quick", "device=cpu", "agent.hidden_sizes=[8]"),
+    *("env.num_envs=2", "env.num_robots=2", "env.max_episode_steps=10", "trainer.total_frames=64"),
+    *("trainer.random_frames=32", "trainer.replay_capacity=1000", "trainer.evaluation_episodes=2"),
     "evaluation.episodes=2",
 ]
 

@@ -37,12 +37,8 @@ from trainers.training.trainer import TorchRLTrainer
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
     *CARTPOLE,
-    "trainer.total_frames=64",
-    "trainer.random_frames=32",
-    "trainer.evaluation_interval=32",
-    "trainer.evaluation_episodes=2",
-    "trainer.checkpoint_interval=32",
-    "evaluation.episodes=2",
+    *("trainer.total_frames=64", "trainer.random_frames=32", "trainer.evaluation_interval=32"),
+    *("trainer.evaluation_episodes=2", "trainer.checkpoint_interval=32", "evaluation.episodes=2"),
 ]
 
 

@@ -38,12 +38,8 @@ COMMAND = (
     *("mode=tune", "agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"),
     *("experiment=null", "trainer.random_frames=64", "trainer.total_frames=512"),
     *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "evaluation.num_envs=2"),
-    *(
-        "tune.objective=frames",
-        "tune.success=5",
-        "tune.names=[agent.learning_rate,agent.batch_size]",
-        "tune.trials=4",
-    ),
+    *("tune.objective=frames", "tune.success=5", "tune.trials=4"),
+    "tune.names=[agent.learning_rate,agent.batch_size]",
     *("tune.fresh_seeds=1", "tune.trial_seconds=60", "tune.episodes=2"),
 )
 

@@ -22,17 +22,10 @@ BASE = ["agent=sac", "env=fanuc"]
 TOO_LONG = 300 * "x"
 SHORT = [
     *BASE,
-    "device=cpu",
-    "env.num_envs=8",
-    "env.num_workers=1",
-    "trainer.total_frames=640",
-    "trainer.random_frames=160",
-    "trainer.replay_capacity=5000",
-    "trainer.log_interval=160",
-    "trainer.checkpoint_interval=320",
-    "trainer.evaluation_interval=320",
-    "trainer.evaluation_episodes=8",
-    "evaluation.episodes=8",
+    *("device=cpu", "env.num_envs=8", "env.num_workers=1", "trainer.total_frames=640"),
+    *("trainer.random_frames=160", "trainer.replay_capacity=5000", "trainer.log_interval=160"),
+    *("trainer.checkpoint_interval=320", "trainer.evaluation_interval=320"),
+    *("trainer.evaluation_episodes=8", "evaluation.episodes=8"),
 ]
 
 

@@ -20,14 +20,9 @@ from trainers.modes.outcome import command_of
 from trainers.run import run, settings_of
 
 QUICK = [
-    "device=cpu",
-    "trainer.total_frames=16",
-    "trainer.random_frames=8",
-    "trainer.evaluation_episodes=1",
-    "trainer.replay_capacity=100",
-    "trainer.loggers=[csv]",
-    "evaluation.episodes=1",
-    "agent.hidden_sizes=[8]",
+    *("device=cpu", "trainer.total_frames=16", "trainer.random_frames=8"),
+    *("trainer.evaluation_episodes=1", "trainer.replay_capacity=100", "trainer.loggers=[csv]"),
+    *("evaluation.episodes=1", "agent.hidden_sizes=[8]"),
 ]
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null"]
 # A module of the user, and one of Python's that acts when it is imported.

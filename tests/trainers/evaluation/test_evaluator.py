@@ -269,15 +269,9 @@ def test_progress_of_every_evaluation_is_displayed(
 ) -> None:
     monkeypatch.setattr("trainers.training.progress._LINE_SECONDS", 0.0)
     arguments = [
-        "agent=sac",
-        "env._target_=tests.helpers.environments.IdentityEnv",
-        "device=cpu",
-        "trainer.total_frames=160",
-        "agent.utd_ratio=0.125",
-        "agent.hidden_sizes=[16]",
-        "trainer.random_frames=0",
-        "trainer.evaluation_episodes=600",
-        "evaluation.episodes=700",
+        *("agent=sac", "env._target_=tests.helpers.environments.IdentityEnv", "device=cpu"),
+        *("trainer.total_frames=160", "agent.utd_ratio=0.125", "agent.hidden_sizes=[16]"),
+        *("trainer.random_frames=0", "trainer.evaluation_episodes=600", "evaluation.episodes=700"),
         "evaluation.num_envs=50",
     ]
     ended = program(*arguments)

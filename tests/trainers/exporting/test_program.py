@@ -17,14 +17,9 @@ from trainers.exporting.page import PAGE
 pytest.importorskip("onnxscript")
 
 SHORT = [
-    "device=cpu",
-    "agent.hidden_sizes=[16,16]",
-    "trainer.total_frames=80",
-    "trainer.replay_capacity=1000",
-    "trainer.random_frames=40",
-    "trainer.evaluation_episodes=4",
-    "evaluation.episodes=4",
-    "trainer.loggers=[csv]",
+    *("device=cpu", "agent.hidden_sizes=[16,16]", "trainer.total_frames=80"),
+    *("trainer.replay_capacity=1000", "trainer.random_frames=40", "trainer.evaluation_episodes=4"),
+    *("evaluation.episodes=4", "trainer.loggers=[csv]"),
 ]
 # A group of vessels with sets; a table of actions in the range of the simulator.
 RUNS = {

@@ -16,19 +16,10 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_policy, restore_policy, save_policy
 
 SHORT = [
-    "device=cpu",
-    "env=marinenav",
-    "env.num_envs=4",
-    "env.num_robots=2",
-    "env.num_obstacles=0",
-    "env.max_episode_steps=20",
-    "agent.hidden_sizes=[16,16]",
-    "trainer.total_frames=80",
-    "trainer.random_frames=40",
-    "trainer.replay_capacity=1000",
-    "trainer.evaluation_episodes=4",
-    "evaluation.episodes=4",
-    "trainer.loggers=[csv]",
+    *("device=cpu", "env=marinenav", "env.num_envs=4", "env.num_robots=2", "env.num_obstacles=0"),
+    *("env.max_episode_steps=20", "agent.hidden_sizes=[16,16]", "trainer.total_frames=80"),
+    *("trainer.random_frames=40", "trainer.replay_capacity=1000", "trainer.evaluation_episodes=4"),
+    *("evaluation.episodes=4", "trainer.loggers=[csv]"),
 ]
 
 

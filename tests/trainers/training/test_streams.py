@@ -43,17 +43,10 @@ def test_training_selection_and_result_share_no_episodes(
 ) -> None:
     monkeypatch.setattr(RecordedGym, "first_observations", {})
     arguments = [
-        "agent=dqn",
-        f"env._target_={RecordedGym.__module__}.RecordedGym",
-        "env.name=CartPole-v1",
-        "env.num_envs=8",
-        f"seed={seed}",
-        "device=cpu",
-        "trainer.total_frames=1600",
-        "trainer.random_frames=1592",
-        "trainer.evaluation_interval=800",
-        "trainer.evaluation_episodes=24",
-        "evaluation.episodes=24",
+        *("agent=dqn", f"env._target_={RecordedGym.__module__}.RecordedGym", f"seed={seed}"),
+        *("env.name=CartPole-v1", "env.num_envs=8", "device=cpu", "trainer.total_frames=1600"),
+        *("trainer.random_frames=1592", "trainer.evaluation_interval=800"),
+        *("trainer.evaluation_episodes=24", "evaluation.episodes=24"),
     ]
     assert program(*arguments).code == 0
     uses = list(RecordedGym.first_observations.values())
