@@ -1,6 +1,5 @@
 """Runs from Python, and sweeps."""
 
-import csv
 import json
 import logging
 import re
@@ -26,6 +25,7 @@ from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import Call
+from tests.helpers.training import metric_rows
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import write_dataset
@@ -138,8 +138,7 @@ def test_runs_of_processes_that_begin_at_once_are_whole(tmp_path: Path) -> None:
         state = load_checkpoint(find_checkpoint(folder))
         assert (state["frames"], state["config"]["seed"]) == (64, summary["seed"])
         assert OmegaConf.load(folder / "config.yaml").seed == summary["seed"]
-        with (folder / "metrics.csv").open() as file:
-            assert [int(row["frames"]) for row in csv.DictReader(file)] == [32, 64]
+        assert [int(row["frames"]) for row in metric_rows(folder)] == [32, 64]
 
 
 class GreedyEnv(IdentityEnv):
@@ -166,8 +165,7 @@ def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert list(outcome.evaluations) == [64]
     summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["episodes"] == 20
-    with (folder / "metrics.csv").open() as file:
-        assert [row["frames"] for row in csv.DictReader(file)] == ["64"]
+    assert [row["frames"] for row in metric_rows(folder)] == ["64"]
 
 
 class FailingEnv(IdentityEnv):
@@ -440,8 +438,7 @@ def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(tmp_path: Path, prog
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
     rates = []
     for folder in set(begun.parent.iterdir()) - {begun}:
-        with (folder / "metrics.csv").open() as file:
-            assert [row["frames"] for row in csv.DictReader(file)] == ["96"]
+        assert [row["frames"] for row in metric_rows(folder)] == ["96"]
         state = load_checkpoint(find_checkpoint(folder))
         rates.append(state["config"]["agent"]["learning_rate"])
     assert sorted(rates) == [1e-4, 1e-2]

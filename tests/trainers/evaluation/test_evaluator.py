@@ -14,6 +14,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import Call
 from tests.helpers.ranks import on_ranks
 from tests.trainers.evaluation.test_evaluation import policy_for
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.processes import Processes
@@ -244,9 +245,7 @@ def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None
     trainer.train()
     assert trainer.frames == 208
     assert not trainer.evaluations
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
-    assert latest.stem == f"frames_{208:012d}"
+    assert find_checkpoint(trainer.folder).stem == f"frames_{208:012d}"
     assert trainer.agent.policy.training
 
 

@@ -1,6 +1,5 @@
 """When a run saves: nothing is lost by whatever may fail, and the best policy is kept."""
 
-import csv
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -17,8 +16,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from agents import PPO, SAC
 from tests.helpers.agents import Case, assert_equal, build_for, every_agent, parameters
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import make_trainer
-from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
+from tests.helpers.training import make_trainer, metric_rows
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart, find_checkpoint, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
@@ -52,16 +51,13 @@ def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> Torch
 def resumed(folder: Path, **settings: Any) -> TorchRLTrainer:
     """Return a trainer that has loaded the newest checkpoint of a run."""
     trainer = make(folder, **settings)
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
-    trainer.load(latest)
+    trainer.load(find_checkpoint(trainer.folder))
     return trainer
 
 
 def evaluated_frames(folder: Path) -> list[int]:
     """Return the frames of all evaluations in the log."""
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metric_rows(folder)
     return [int(row["frames"]) for row in rows if row.get("evaluation/return")]
 
 
@@ -224,8 +220,7 @@ def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> 
     trainer = make(tmp_path)
     trainer.train()
     trainer.close()
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
+    latest = find_checkpoint(trainer.folder)
     written = latest.stat().st_mtime_ns
     again = resumed(tmp_path)
     again.train()
@@ -246,8 +241,7 @@ def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path:
     trainer.experience.part = record  # type: ignore[method-assign]
     trainer.train()
     assert stored == [160, 320, 480, 640]
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
+    latest = find_checkpoint(trainer.folder)
     assert replay_path(latest).is_file()
     assert load_state(latest)["evaluations"]["frames"].tolist() == stored
 

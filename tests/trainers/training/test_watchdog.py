@@ -1,6 +1,5 @@
 """Simulators that die or hang during a training: it goes on, or ends with its state."""
 
-import csv
 import ctypes
 import os
 import signal
@@ -23,6 +22,7 @@ from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import Call
 from tests.helpers.programs import Start
+from tests.helpers.training import metric_rows
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
@@ -212,8 +212,7 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
     assert trainer.frames == 80
     assert list(trainer.evaluations) == [40, 80]
     assert caplog.text.count("replaces it") == 2
-    with (tmp_path / "metrics.csv").open() as file:
-        rows = [row["workers/lost_episodes"] for row in csv.DictReader(file)]
+    rows = [row["workers/lost_episodes"] for row in metric_rows(tmp_path)]
     assert [float(each) for each in rows if each] == [0, 1, 0, 0]
 
 
