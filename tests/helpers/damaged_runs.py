@@ -54,14 +54,7 @@ _MORE_MEMORY = 16 * 2**20
 
 @dataclass(frozen=True)
 class DamagedRun:
-    """A copy of a run with one damaged file.
-
-    Attributes:
-        agent: name of the agent.
-        folder: run folder.
-        file: the damaged file.
-        kind: kind of the damage.
-    """
+    """A copy of a run with one damaged file."""
 
     agent: str
     folder: Path
@@ -74,11 +67,7 @@ class DamagedRun:
 
 
 class DamagedRuns:
-    """Trains the agents, and damages their runs.
-
-    Args:
-        folder: empty folder.
-    """
+    """Trains the agents in an empty folder, and damages their runs."""
 
     def __init__(self, folder: Path) -> None:
         self._work = folder / "work"
@@ -100,12 +89,7 @@ class DamagedRuns:
         return DamagedRun(agent, folder, state, "none")
 
     def damaged(self, seed: int, way: str) -> DamagedRun:
-        """Return a run with a damaged file, which replaces the one returned before.
-
-        Args:
-            seed: seed of the choice of agent, file and damage.
-            way: way in which it will be read, one of `ways`; the file is one that it reads.
-        """
+        """Return a run with a damaged file that a way reads; the one before is replaced."""
         random = Random(seed)
         agent, other = random.sample([*self._runs], 2)
         _, folder, state, _ = astuple(self.whole(agent))

@@ -44,15 +44,9 @@ def live(
     *env: str,
     whole: bool = False,
 ) -> None:
-    """Train an agent in a few steps, evaluate it and resume it.
+    """Train an agent in a few steps, and resume it; as a `whole`, also evaluate and film it.
 
-    Args:
-        monkeypatch: fixture of the test.
-        folder: working folder of the program.
-        agent: name of the agent.
-        device: compute device.
-        *env: arguments that choose an environment; episodes of `EPISODE` steps cost least.
-        whole: whether to evaluate it again by `mode=eval`, and to film it.
+    The further arguments choose an environment; episodes of `EPISODE` steps cost least.
     """
     monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_READS", EPISODE)
 

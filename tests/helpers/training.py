@@ -26,16 +26,7 @@ def make_trainer(
     device: torch.device = CPU,
     **settings: Any,
 ) -> TorchRLTrainer:
-    """Return a trainer of 16 environments on the host, for 1024 frames and two checkpoints.
-
-    Args:
-        case: agent class and kind of actions.
-        folder: run folder.
-        seed: seed of torch.
-        options: settings of the agent.
-        device: device of the agent.
-        **settings: settings of the trainer.
-    """
+    """Return a trainer of 16 environments on the host, for 1024 frames and two checkpoints."""
     torch.manual_seed(seed)
     env = case.env()
     agent = build_for(env, case.agent_class, device, **(options or {}))
@@ -55,32 +46,19 @@ def make_trainer(
 
 
 class FolderAt(Callback):
-    """Copies the folder of a run as soon as a checkpoint is on disk, as if the run ended there.
-
-    Args:
-        frames: frames of the checkpoint.
-        copy: folder to make.
-    """
+    """Copies the folder of a run once a checkpoint is on disk, as if the run ended there."""
 
     def __init__(self, frames: int, copy: Path) -> None:
         self._frames = frames
         self._copy = copy
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Copy the folder."""
         if path == trainer.checkpoints.path(self._frames):
             shutil.copytree(trainer.folder, self._copy)
 
 
 def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:
-    """Train for 512 frames, and return the trainer.
-
-    Args:
-        env: environment to train in.
-        agent: agent to train.
-        folder: run folder.
-        **settings: settings of the trainer.
-    """
+    """Train for 512 frames, and return the trainer."""
     defaults = {
         "total_frames": 512,
         "random_frames": 128,

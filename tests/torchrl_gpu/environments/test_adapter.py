@@ -82,11 +82,7 @@ def constant(action: torch.Tensor) -> TensorDictModule:
 
 
 class Odd(EnvBase):
-    """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars.
-
-    Args:
-        observation: specs of additional leaves, `[2, 3, ...]`.
-    """
+    """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars."""
 
     def __init__(self, **observation: Any) -> None:
         super().__init__(device="cpu", batch_size=[2, 3])
@@ -315,11 +311,7 @@ def test_an_unsupported_observation_is_rejected_in_one_line() -> None:
 
 
 class _Scene(Environment):
-    """Shows random pictures; an episode lasts a step.
-
-    Args:
-        picture: spec of the observation, `[2, ...]`.
-    """
+    """Shows random pictures of a spec `[2, ...]`; an episode lasts a step."""
 
     def __init__(self, picture: TensorSpec) -> None:
         super().__init__(device="cpu", batch_size=[2])

@@ -135,12 +135,7 @@ def _as_new(env: RayEnvironment) -> None:
 
 
 class Learner:
-    """What a trainer tells a collector.
-
-    Attributes:
-        updates: number of updates so far.
-        forgotten: rows whose episodes were lost.
-    """
+    """What a trainer tells a collector: its updates; and what that tells it: rows to forget."""
 
     def __init__(self, env: RayEnvironment, agent: Agent, random_frames: int = 0) -> None:
         self.agent = agent

@@ -113,7 +113,6 @@ class BreakingCallback(Callback):
     """Raises an exception at the first row of metrics."""
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        """Fail."""
         raise ZeroDivisionError("callback")
 
 
@@ -121,7 +120,6 @@ class BreakingReader(Callback):
     """Raises an exception at every checkpoint."""
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Fail."""
         raise ZeroDivisionError("save")
 
 
@@ -263,19 +261,16 @@ class Recorder(Callback):
         self.stops_at = stops_at
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        """Record the call."""
         assert "seconds" in metrics
         self.calls.append(("log", trainer.frames))
 
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
-        """Record the call."""
         assert trainer.evaluations[trainer.frames] == evaluation
         self.calls.append(("evaluation", trainer.frames))
         if trainer.frames == self.stops_at:
             trainer.stop_requested = True
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Record the call."""
         assert path == trainer.checkpoints.latest()
         self.calls.append(("save", trainer.frames))
 
@@ -339,17 +334,12 @@ def write_as_late_as_possible(trainer: TorchRLTrainer, monkeypatch: pytest.Monke
 
 
 class Reader(Callback):
-    """Reads each checkpoint and its replay as soon as they are on disk.
-
-    Attributes:
-        files: values of each file, as far as a run determines them; tensors as bytes.
-    """
+    """Reads each checkpoint and its replay at once: all that a run determines, tensors as bytes."""
 
     def __init__(self) -> None:
         self.files: list[list[Any]] = []
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Read the files."""
         for state in load_state(path), load_state(replay_path(path)):
             for varying in ("seconds", "config"):
                 state.pop(varying, None)
