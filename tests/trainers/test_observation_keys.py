@@ -39,7 +39,3 @@ def test_wrong_observation_keys_end_in_a_one_line_error(
 ) -> None:
     assert said in program(*SHORT, f"observation_keys={keys}").refusal()
     assert not list(tmp_path.iterdir())
-
-
-def test_help_lists_observation_keys(program: Call) -> None:
-    assert "observation_keys" in program("--help").report()
