@@ -18,11 +18,10 @@ PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 
 def example(file: str, name: str) -> Any:
     """Return a class from a file of the example."""
-    found = re.search(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
+    (code,) = re.findall(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
     module: dict[str, Any] = {"__name__": name}
     # Without this file's own import of annotations from __future__.
-    exec(compile(found[1], file, "exec", dont_inherit=True), module)
+    exec(compile(code, file, "exec", dont_inherit=True), module)
     return module[name]
 
 
@@ -41,10 +40,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
     home: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
-    found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
-    assert found is not None
+    command, *_ = re.findall(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
     monkeypatch.syspath_prepend(home)
-    arguments = shlex.split(found[1].replace("\\\n", " "))
+    arguments = shlex.split(command.replace("\\\n", " "))
     said = program(*arguments, "evaluation.episodes=64", "compile=off", folder=home).report()
     success = re.search(r"result +success ([\d.]+)%", said)
     assert success is not None, said
@@ -59,10 +57,9 @@ def test_the_agent_of_the_page_is_built_without_an_environment(
 ) -> None:
     monkeypatch.syspath_prepend(home)
     section = PAGE.partition("## An algorithm in a unit test")[2]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
+    script, *_ = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(found[1], "script", "exec", dont_inherit=True), names)
+    exec(compile(script, "script", "exec", dont_inherit=True), names)
     assert isinstance(names["agent"], OffPolicyAgent)
 
 

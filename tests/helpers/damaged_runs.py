@@ -15,7 +15,7 @@ import torch
 
 from tests.helpers.agents import parameters
 from tests.helpers.mutations import mutate_state, mutate_text
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, replay_path
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, replay_path
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.pairing import pair
@@ -74,8 +74,8 @@ class DamagedRuns:
         self._runs: dict[str, Path] = {}
         for agent, arguments in AGENTS.items():
             outcome = run(*arguments, *_CLOSING, f"runs={folder / 'runs'}")
-            assert outcome.newest is not None
-            save_policy(outcome.newest, outcome.folder / "policy.safetensors")
+            newest = find_checkpoint(outcome.folder)
+            save_policy(newest, outcome.folder / "policy.safetensors")
             self._runs[agent] = outcome.folder
         self._trainers = {agent: self._trainer_of(agent) for agent in AGENTS}
 
@@ -84,9 +84,7 @@ class DamagedRuns:
         shutil.rmtree(self._work, ignore_errors=True)
         folder = self._work / "run"
         shutil.copytree(self._runs[agent], folder)
-        state = CheckpointFolder(folder / "checkpoints").latest()
-        assert state is not None
-        return DamagedRun(agent, folder, state, "none")
+        return DamagedRun(agent, folder, find_checkpoint(folder), "none")
 
     def damaged(self, seed: int, way: str) -> DamagedRun:
         """Return a run with a damaged file that a way reads; the one before is replaced."""

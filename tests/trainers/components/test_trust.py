@@ -12,6 +12,7 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.helpers.program import Call
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
@@ -32,9 +33,7 @@ SECRET = "correct horse"
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    newest = run(*CARTPOLE, *QUICK, f"runs={tmp_path_factory.mktemp('runs')}").newest
-    assert newest is not None
-    return newest
+    return find_checkpoint(run(*CARTPOLE, *QUICK, f"runs={tmp_path_factory.mktemp('runs')}").folder)
 
 
 @pytest.fixture

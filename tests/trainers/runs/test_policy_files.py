@@ -10,7 +10,7 @@ from agents import DQN, SAC
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build, small_specs
 from tests.helpers.program import Call, call
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_policy, restore_policy, save_policy
@@ -29,10 +29,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
-    (checkpoints,) = folder.glob("runs/marinenav/*/*/checkpoints")
-    best = CheckpointFolder(checkpoints).best()
-    assert best is not None
-    return best
+    (run,) = folder.glob("runs/marinenav/*/*")
+    return find_checkpoint(run, best=True)
 
 
 @pytest.fixture(scope="module")

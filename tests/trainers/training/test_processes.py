@@ -312,8 +312,7 @@ def resumed(processes: Processes, folder: Path) -> list[str]:
         first = trainer("halves")
         stop_after(first, 100 + 4 * processes.rank)  # the first request stops both
         first.train()
-        saved = CheckpointFolder(first.folder / "checkpoints").latest()
-        assert saved is not None
+        saved = find_checkpoint(first.folder)
         rest = trainer("halves")
         rest.load(saved)
         rest.train()

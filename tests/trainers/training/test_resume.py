@@ -19,7 +19,7 @@ from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
 from tests.helpers.program import Call, call
 from tests.helpers.training import assert_same_checkpoints, metric_rows
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers.metrics import read
@@ -309,8 +309,7 @@ def test_policy_acts_in_any_number_of_environments(
 
 
 def test_checkpoint_of_another_layout_is_refused(pendulum: Path, tmp_path: Path) -> None:
-    path = CheckpointFolder(pendulum / "checkpoints").latest()
-    assert path is not None
-    save_state(tmp_path / "old.safetensors", {**load_state(path), "layout": LAYOUT - 1})
+    state = load_state(find_checkpoint(pendulum))
+    save_state(tmp_path / "old.safetensors", {**state, "layout": LAYOUT - 1})
     with pytest.raises(ConfigurationError, match=f"in layout {LAYOUT - 1}; .* layout {LAYOUT}"):
         load_checkpoint(tmp_path / "old.safetensors")
