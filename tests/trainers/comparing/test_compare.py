@@ -73,6 +73,11 @@ def edit(path: Path, *replacements: tuple[str, str]) -> None:
     path.write_text(text)
 
 
+def edit_summary(folder: Path, **changes: Any) -> None:
+    path = folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
     found = the_groups(runs)
     assert [group.name[:2] for group in found] == ["1 ", "2 "]
@@ -182,9 +187,7 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
 def test_runs_of_scripts_are_told_apart_by_their_agents(runs: Path) -> None:
     for folder, agent in zip(folders(runs)[:2], ("SAC", "PPO"), strict=True):
         (folder / "config.yaml").write_text("{}\n")
-        summary = json.loads((folder / "summary.json").read_text())
-        summary.update(agent=agent, env="Mine")
-        (folder / "summary.json").write_text(json.dumps(summary))
+        edit_summary(folder, agent=agent, env="Mine")
     found = grouped(read_runs(folders(runs)[:2]))
     assert {group.runs[0].agent for group in found["Mine"]} == {"SAC", "PPO"}
 
@@ -290,8 +293,7 @@ def test_a_run_without_a_finite_score_is_left_out(
     name: str, value: Any, runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = folders(runs)[0]
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps({**summary, name: value}))
+    edit_summary(folder, **{name: value})
     assert len(read_runs([runs])) == 2
     assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
 
