@@ -391,7 +391,7 @@ def test_an_environment_that_loses_last_observations_is_rejected() -> None:
     env.close()
 
 
-def test_a_torchrl_environment_can_be_evaluated(tmp_path: Path) -> None:
+def test_a_torchrl_environment_can_be_evaluated() -> None:
     env = limited_pendulums()
     agent = build_for(env, SAC)
     result = evaluate(env, agent.policy, CPU, episodes=8)
