@@ -11,6 +11,7 @@ import torch
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.helpers.program import Call, Ended, call
 from tests.helpers.programs import Start, programs
 from tests.stand_in import missing, stand_in_accelerator
 
@@ -103,6 +104,20 @@ def accelerator(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         pytest.skip(reason)
     with stand_in_accelerator(getattr(request, "param", None)) as device:
         yield device
+
+
+@pytest.fixture
+def program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Call:
+    """Runs the command line program in the folder of the test, or in another one."""
+
+    def typed(*arguments: str, folder: Path = tmp_path) -> Ended:
+        capfd.readouterr()
+        code = call(monkeypatch, folder, *arguments)
+        return Ended(code, *capfd.readouterr())
+
+    return typed
 
 
 @pytest.fixture

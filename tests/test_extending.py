@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from agents import OffPolicyAgent
-from tests.helpers.program import call
+from tests.helpers.program import Call
 
 REPOSITORY = Path(__file__).parent.parent
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
@@ -18,11 +18,10 @@ PAGE = (REPOSITORY / "docs" / "extending.md").read_text()
 
 def example(file: str, name: str) -> Any:
     """Return a class from a file of the example."""
-    found = re.search(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
-    assert found is not None
+    (code,) = re.findall(rf"`{file}`:\n\n```python\n(.*?)```", PAGE, re.DOTALL)
     module: dict[str, Any] = {"__name__": name}
     # Without this file's own import of annotations from __future__.
-    exec(compile(found[1], file, "exec", dont_inherit=True), module)
+    exec(compile(code, file, "exec", dont_inherit=True), module)
     return module[name]
 
 
@@ -39,20 +38,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_command_of_the_page_trains_the_users_agent_in_the_users_environment(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    home: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
-    found = re.search(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
-    assert found is not None
+    command, *_ = re.findall(r"```bash\npython -m trainers.run (.*?)```", PAGE, re.DOTALL)
     monkeypatch.syspath_prepend(home)
-    arguments = shlex.split(found[1].replace("\\\n", " "))
-    assert call(monkeypatch, home, *arguments, "evaluation.episodes=64", "compile=off") == 0
-    said = capsys.readouterr().out
+    arguments = shlex.split(command.replace("\\\n", " "))
+    said = program(*arguments, "evaluation.episodes=64", "compile=off", folder=home).report()
     success = re.search(r"result +success ([\d.]+)%", said)
     assert success is not None, said
     assert float(success[1]) > 90.0
     (folder,) = (home / "runs" / "Glide" / "TD3").iterdir()
     again = ("mode=eval", f"checkpoint={folder}", "evaluation.episodes=64", "trust=my_robots")
-    assert call(monkeypatch, home, *again) == 0
+    assert program(*again, folder=home).code == 0
 
 
 def test_the_agent_of_the_page_is_built_without_an_environment(
@@ -60,17 +57,18 @@ def test_the_agent_of_the_page_is_built_without_an_environment(
 ) -> None:
     monkeypatch.syspath_prepend(home)
     section = PAGE.partition("## An algorithm in a unit test")[2]
-    found = re.search(r"```python\n(.*?)```", section, re.DOTALL)
-    assert found is not None
+    script, *_ = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     names: dict[str, Any] = {}
-    exec(compile(found[1], "script", "exec", dont_inherit=True), names)
+    exec(compile(script, "script", "exec", dont_inherit=True), names)
     assert isinstance(names["agent"], OffPolicyAgent)
 
 
-def test_the_environment_of_the_page_is_filmed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_page_is_filmed(
+    home: Path, monkeypatch: pytest.MonkeyPatch, program: Call
+) -> None:
     (found,) = re.findall(r"^python -m trainers.run (mode=demo agent=.*)", PAGE, re.MULTILINE)
     monkeypatch.syspath_prepend(home)
-    assert call(monkeypatch, home, *found.split(), "demo.episodes=1", "demo.video=gif") == 0
+    assert program(*found.split(), "demo.episodes=1", "demo.video=gif", folder=home).code == 0
     (film,) = (home / "runs" / "Glide" / "random" / "videos").glob("*.gif")
     pixels = np.asarray(Image.open(film).convert("RGB")).reshape(-1, 3).astype(int)
     for colour in ([0, 160, 0], [200, 0, 0]):  # origin and puck
@@ -105,15 +103,11 @@ FOURIER = "agent.encoder._target_=my_robots.vision.Fourier"
     ],
 )
 def test_users_classes_combine_with_built_in_ones(
-    home: Path,
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    home: Path, arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     quick = ["trainer.total_frames=144", "trainer.random_frames=128"]
     quick += ["trainer.evaluation_episodes=4", "evaluation.episodes=4"]
     monkeypatch.syspath_prepend(home)
-    code = call(monkeypatch, home, *arguments, *quick)
-    assert code == (2 if said else 0)
-    assert said in capfd.readouterr().err
+    ended = program(*arguments, *quick, folder=home)
+    assert ended.code == (2 if said else 0)
+    assert said in ended.err

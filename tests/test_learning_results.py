@@ -1,6 +1,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,23 @@ def test_results_are_read_as_written_task_by_task(tmp_path: Path) -> None:
     assert read_results(tmp_path) == [ppo, rainbow]
 
 
+Act = Callable[[str], None]
+
+
+@pytest.fixture
+def python_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Act:
+    """Let the interpreter that benchmarks start be a script instead."""
+    pytest.importorskip("matplotlib")
+
+    def replace_by(script: str) -> None:
+        program = tmp_path / "program"
+        program.write_text(script)
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+
+    return replace_by
+
+
 # Writes the files of a run below the folder of its last argument.
 WRITE_RUN = """
 import json, pathlib, sys
@@ -53,12 +71,8 @@ def test_run_is_read_from_its_files(tmp_path: Path) -> None:
     assert (run.reaches(0.9), run.reaches(0.95)) == (run.curve[1], None)
 
 
-def test_runs_of_the_peer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
-    program = tmp_path / "program"
-    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+def test_runs_of_the_peer_are_kept(tmp_path: Path, python_does: Act) -> None:
+    python_does(f"#!{sys.executable}\n{WRITE_RUN}")
     results = tmp_path / "docs" / "learning"
 
     def measure() -> None:
@@ -78,13 +92,9 @@ def test_runs_of_the_peer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_fanuc_learning_prints_a_table_and_a_json_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, python_does: Act, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("matplotlib")
-    program = tmp_path / "program"
-    program.write_text(f"#!{sys.executable}\n{WRITE_RUN}")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+    python_does(f"#!{sys.executable}\n{WRITE_RUN}")
     picture = tmp_path / "picture.png"
     assert fanuc_learning.learn(seeds=2, runs=tmp_path / "runs", picture=picture) == 0
     assert picture.stat().st_size > 5_000
@@ -97,14 +107,8 @@ def test_fanuc_learning_prints_a_table_and_a_json_line(
     assert figures["seconds_to_95"] == [None, None]
 
 
-def test_fanuc_learning_says_which_run_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("matplotlib")
-    program = tmp_path / "program"
-    program.write_text("#!/bin/sh\necho out of memory; exit 3")
-    program.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(program))
+def test_fanuc_learning_says_which_run_failed(tmp_path: Path, python_does: Act) -> None:
+    python_does("#!/bin/sh\necho out of memory; exit 3")
     with pytest.raises(ConfigurationError, match="exit code 3: out of memory; full output: "):
         fanuc_learning.learn(seeds=1, runs=tmp_path / "runs")
 

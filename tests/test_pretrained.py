@@ -7,7 +7,7 @@ from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import Scenario, draw_scenarios
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from trainers.runs.policy_files import load_policy
 
 CPU = torch.device("cpu")
@@ -34,14 +34,11 @@ def test_shipped_policy_succeeds_more_often_than_sailing_straight(
     assert skilled.overall.success.mean > straight + 0.3
 
 
-def test_a_shipped_policy_is_found_by_its_name_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shipped_policy_is_found_by_its_name_from_anywhere(tmp_path: Path, program: Call) -> None:
     short = ("mode=eval", "evaluation.episodes=2", "env.max_episode_steps=2")
-    assert call(monkeypatch, tmp_path, *short, "checkpoint=pretrained:marinenav/sac") == 0
+    assert program(*short, "checkpoint=pretrained:marinenav/sac").code == 0
     assert list(tmp_path.glob("runs/marinenav/sac/sac/evaluations/*.json"))
     assert load_policy("pretrained:marinenav/dqn").interface.action_table is not None
-    assert call(monkeypatch, tmp_path, *short, "checkpoint=pretrained:marinenav/td3") == 2
-    (line,) = capfd.readouterr().err.strip().splitlines()[-1:]
-    assert line.startswith("error: checkpoint=pretrained:marinenav/td3: choose one of: fanuc/sac, ")
+    line = program(*short, "checkpoint=pretrained:marinenav/td3").refusal()
+    assert line.startswith("checkpoint=pretrained:marinenav/td3: choose one of: fanuc/sac, ")
     assert line.endswith(", pong/rainbow")

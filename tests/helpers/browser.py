@@ -43,14 +43,9 @@ def find_browser() -> str | None:
 
 
 def evaluate(definitions: str, body: str, folder: Path) -> Any:
-    """Return the value that the body of a function returns, in Node, or in Chromium without it.
+    """Return what statements return after a script without document, in Node or else Chromium.
 
     Both have the same engine; Node starts in a tenth of a second.
-
-    Args:
-        definitions: script before it, which needs no document.
-        body: statements that end with `return`.
-        folder: folder for files.
     """
     node = shutil.which("node")
     if node is None:
@@ -64,13 +59,7 @@ def evaluate(definitions: str, body: str, folder: Path) -> Any:
 
 
 def open_page(page: str, body: str, folder: Path) -> Any:
-    """Return what the body of a function returns in a page, and check that no errors are logged.
-
-    Args:
-        page: text of the HTML file.
-        body: statements that end with `return`.
-        folder: folder for files.
-    """
+    """Return what statements return in a page of HTML, and check that no errors are logged."""
     browser = find_browser()
     if browser is None:
         pytest.skip("no browser is installed")
@@ -86,11 +75,7 @@ def open_page(page: str, body: str, folder: Path) -> Any:
 
 
 class Tab:
-    """A page that stays open.
-
-    Args:
-        connection: WebSocket to the page, of Chromium's debugging protocol.
-    """
+    """A page that stays open, by a WebSocket of Chromium's debugging protocol."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -106,7 +91,10 @@ class Tab:
         return answer["result"]
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of an expression in the page."""
+        """Return what statements return after a script without document, in Node or else Chromium.
+
+        Both have the same engine; Node starts in a tenth of a second.
+        """
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         return result["result"].get("value")
 
@@ -126,12 +114,7 @@ class Tab:
 
 @contextmanager
 def opened(address: str, folder: Path) -> Iterator[Tab]:
-    """Open a page of a server, and close it after the block.
-
-    Args:
-        address: address of the page.
-        folder: folder for files.
-    """
+    """Open a page of a server, and close it after the block."""
     browser = find_browser()
     if browser is None:
         pytest.skip("Chromium is not installed")

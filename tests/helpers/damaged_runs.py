@@ -15,7 +15,7 @@ import torch
 
 from tests.helpers.agents import parameters
 from tests.helpers.mutations import mutate_state, mutate_text
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, replay_path
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, replay_path
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.pairing import pair
@@ -54,14 +54,7 @@ _MORE_MEMORY = 16 * 2**20
 
 @dataclass(frozen=True)
 class DamagedRun:
-    """A copy of a run with one damaged file.
-
-    Attributes:
-        agent: name of the agent.
-        folder: run folder.
-        file: the damaged file.
-        kind: kind of the damage.
-    """
+    """A copy of a run with one damaged file."""
 
     agent: str
     folder: Path
@@ -74,19 +67,15 @@ class DamagedRun:
 
 
 class DamagedRuns:
-    """Trains the agents, and damages their runs.
-
-    Args:
-        folder: empty folder.
-    """
+    """Trains the agents in an empty folder, and damages their runs."""
 
     def __init__(self, folder: Path) -> None:
         self._work = folder / "work"
         self._runs: dict[str, Path] = {}
         for agent, arguments in AGENTS.items():
             outcome = run(*arguments, *_CLOSING, f"runs={folder / 'runs'}")
-            assert outcome.newest is not None
-            save_policy(outcome.newest, outcome.folder / "policy.safetensors")
+            newest = find_checkpoint(outcome.folder)
+            save_policy(newest, outcome.folder / "policy.safetensors")
             self._runs[agent] = outcome.folder
         self._trainers = {agent: self._trainer_of(agent) for agent in AGENTS}
 
@@ -95,17 +84,10 @@ class DamagedRuns:
         shutil.rmtree(self._work, ignore_errors=True)
         folder = self._work / "run"
         shutil.copytree(self._runs[agent], folder)
-        state = CheckpointFolder(folder / "checkpoints").latest()
-        assert state is not None
-        return DamagedRun(agent, folder, state, "none")
+        return DamagedRun(agent, folder, find_checkpoint(folder), "none")
 
     def damaged(self, seed: int, way: str) -> DamagedRun:
-        """Return a run with a damaged file, which replaces the one returned before.
-
-        Args:
-            seed: seed of the choice of agent, file and damage.
-            way: way in which it will be read, one of `ways`; the file is one that it reads.
-        """
+        """Return a run with a damaged file that a way reads; the one before is replaced."""
         random = Random(seed)
         agent, other = random.sample([*self._runs], 2)
         _, folder, state, _ = astuple(self.whole(agent))

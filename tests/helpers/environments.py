@@ -59,7 +59,6 @@ class SeededEnv(Environment):
         return {**tensors, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict[str, torch.Tensor], **kwargs: object) -> None:
-        """Restore a state."""
         for name in ("steps", self.kept):
             setattr(self, name, state[name].to(self.device))
         self.generator.set_state(state["generator"])
@@ -155,7 +154,6 @@ class OverlapEnv(IdentityEnv):
     in_flight = 0
 
     def begin_step(self, tensordict: TensorDictBase) -> None:
-        """Count the step."""
         self.in_flight += 1
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:

@@ -6,17 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from torchrl_gpu.errors import ConfigurationError
-
 
 def names(folder: Path) -> list[str]:
     return sorted(file.name for file in folder.iterdir())
-
-
-def one_line(caught: pytest.ExceptionInfo[ConfigurationError]) -> str:
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 @contextlib.contextmanager

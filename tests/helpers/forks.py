@@ -29,11 +29,7 @@ def fork_server() -> Any:
 
 
 def forked(work: Callable[[], object]) -> Any:
-    """Return a process that has not started yet.
-
-    Args:
-        work: function without arguments, which may be defined in another function.
-    """
+    """Return a process that has not started; its work may be defined in another function."""
     return fork_server().Process(target=_call, args=(cloudpickle.dumps(work),))
 
 

@@ -17,18 +17,9 @@ _SECONDS = 240.0  # that the processes may take; less than the patience of `join
 
 
 def on_gloo_ranks(count: int, work: Callable[[Processes], object], folder: Path) -> list[Any]:
-    """Do work in several processes.
+    """Do work, a function of a module, in several processes, and return their results by rank.
 
-    Args:
-        count: number of processes.
-        work: function of a module, which returns what `torch.save` can write.
-        folder: folder for the results.
-
-    Returns:
-        The result of each process, by rank; the exit code of one that ended without a result.
-
-    Raises:
-        TimeoutError: a process did not end.
+    A result is what `torch.save` can write, or the exit code of a process that ended without one.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -43,9 +43,6 @@ def quick_interpreter(folder: Path) -> Iterator[Path]:
     """Provide an executable, `python`, that runs modules of the program in forks of a server.
 
     The server has imported the program. The interpreter of the tests runs everything else.
-
-    Args:
-        folder: empty folder for the executable.
     """
     client = folder / "python"
     with TemporaryDirectory() as short:  # the system limits the path of a socket to 104 characters

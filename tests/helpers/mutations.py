@@ -32,12 +32,7 @@ _NUMBERS = (
 
 
 class Mutation(NamedTuple):
-    """A damaged file.
-
-    Attributes:
-        kind: kind of the damage.
-        content: bytes of the file.
-    """
+    """A damaged file."""
 
     kind: str
     content: bytes
@@ -106,13 +101,7 @@ class _Slot(NamedTuple):
 
 
 def mutate_state(content: bytes, other: bytes, random: Random) -> Mutation:
-    """Return a damaged state file.
-
-    Args:
-        content: bytes of a whole file.
-        other: bytes of another one, parts of which may replace those of the first.
-        random: source of all choices.
-    """
+    """Return a damaged state file, parts of which may be those of another one."""
     if random.random() < 0.15:
         return _damage(content, other, random)
     file = StateFile.read(content)

@@ -1,6 +1,5 @@
 """The whole life of an agent on the command line: trained, saved, evaluated and resumed."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import pytest
 import torch
 
 from tests.helpers.program import call
+from tests.helpers.training import metric_rows
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
@@ -44,15 +44,9 @@ def live(
     *env: str,
     whole: bool = False,
 ) -> None:
-    """Train an agent in a few steps, evaluate it and resume it.
+    """Train an agent in a few steps, and resume it; as a `whole`, also evaluate and film it.
 
-    Args:
-        monkeypatch: fixture of the test.
-        folder: working folder of the program.
-        agent: name of the agent.
-        device: compute device.
-        *env: arguments that choose an environment; episodes of `EPISODE` steps cost least.
-        whole: whether to evaluate it again by `mode=eval`, and to film it.
+    The further arguments choose an environment; episodes of `EPISODE` steps cost least.
     """
     monkeypatch.setattr("trainers.evaluation.evaluation._STEPS_BETWEEN_READS", EPISODE)
 
@@ -71,8 +65,7 @@ def live(
     after = _networks(made)
     assert any(not torch.equal(before[name], value) for name, value in after.items())
     assert all(value.isfinite().all() for value in after.values())
-    with (made / "metrics.csv").open() as file:
-        assert int(list(csv.DictReader(file))[-1]["frames"]) == _ALL_FRAMES
+    assert int(metric_rows(made)[-1]["frames"]) == _ALL_FRAMES
     assert json.loads((made / "summary.json").read_text())["episodes"] == 4
     if whole:
         run("mode=eval", *trained)

@@ -1,10 +1,10 @@
 """Calls of the command line program."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
@@ -13,6 +13,34 @@ from torchrl.envs import EnvBase
 from torchrl_gpu.environments.environment import Environment
 from trainers import run
 from trainers.components.component import Component
+
+
+class Ended(NamedTuple):
+    """Exit code of a call of the program, and what it has written to its two outputs."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> str:
+        """The only line that begins with `error: `, without that."""
+        (line,) = [each for each in self.err.splitlines() if each.startswith("error: ")]
+        return line.removeprefix("error: ")
+
+    def report(self) -> str:
+        """Return what a command has printed that succeeded."""
+        assert self.code == 0, self.err
+        return self.out
+
+    def refusal(self) -> str:
+        """Return the error of a command that was refused by this one line alone."""
+        assert (self.code, self.out) == (2, "")
+        assert self.err == f"error: {self.error}\n"
+        return self.error
+
+
+Call = Callable[..., Ended]
 
 
 def changed(command: Sequence[str], *settings: str) -> list[str]:

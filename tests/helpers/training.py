@@ -1,5 +1,6 @@
 """Trainers of small agents."""
 
+import csv
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from torchrl.envs import EnvBase
 
 from agents.base import Agent
 from tests.helpers.agents import CPU, Case, assert_equal, build_for, parameters
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers import Callback
 from trainers.training.trainer import TorchRLTrainer
@@ -24,16 +26,7 @@ def make_trainer(
     device: torch.device = CPU,
     **settings: Any,
 ) -> TorchRLTrainer:
-    """Return a trainer of 16 environments on the host, for 1024 frames and two checkpoints.
-
-    Args:
-        case: agent class and kind of actions.
-        folder: run folder.
-        seed: seed of torch.
-        options: settings of the agent.
-        device: device of the agent.
-        **settings: settings of the trainer.
-    """
+    """Return a trainer of 16 environments on the host, for 1024 frames and two checkpoints."""
     torch.manual_seed(seed)
     env = case.env()
     agent = build_for(env, case.agent_class, device, **(options or {}))
@@ -53,32 +46,19 @@ def make_trainer(
 
 
 class FolderAt(Callback):
-    """Copies the folder of a run as soon as a checkpoint is on disk, as if the run ended there.
-
-    Args:
-        frames: frames of the checkpoint.
-        copy: folder to make.
-    """
+    """Copies the folder of a run once a checkpoint is on disk, as if the run ended there."""
 
     def __init__(self, frames: int, copy: Path) -> None:
         self._frames = frames
         self._copy = copy
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Copy the folder."""
         if path == trainer.checkpoints.path(self._frames):
             shutil.copytree(trainer.folder, self._copy)
 
 
 def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:
-    """Train for 512 frames, and return the trainer.
-
-    Args:
-        env: environment to train in.
-        agent: agent to train.
-        folder: run folder.
-        **settings: settings of the trainer.
-    """
+    """Train for 512 frames, and return the trainer."""
     defaults = {
         "total_frames": 512,
         "random_frames": 128,
@@ -92,11 +72,15 @@ def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> 
     return trainer
 
 
+def metric_rows(folder: Path) -> list[dict[str, str]]:
+    """Return the rows of the metrics file of a run."""
+    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
 def assert_resumes(second: TorchRLTrainer, whole: TorchRLTrainer) -> None:
     """Continue from the newest checkpoint to the end, and compare with an uninterrupted run."""
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second.load(find_checkpoint(second.checkpoints.folder))
     second.train()
     assert second.updates == whole.updates
     assert_equal(parameters(whole.agent), parameters(second.agent))
@@ -108,10 +92,8 @@ def assert_same_checkpoints(one: TorchRLTrainer, other: TorchRLTrainer) -> None:
     Each of several processes has a checkpoint of its share, which has no seconds. The replays are
     compared as the trainers hold them: files hold parts of them.
     """
-    paths = [trainer.checkpoints.latest() for trainer in (one, other)]
-    assert paths[0] is not None
-    assert paths[1] is not None
-    ours, theirs = (load_state(path) for path in paths if path is not None)
+    folders = [trainer.checkpoints.folder for trainer in (one, other)]
+    ours, theirs = (load_state(find_checkpoint(folder)) for folder in folders)
     for state in (ours, theirs):
         forget_chance(state)
     assert_same(ours, theirs)

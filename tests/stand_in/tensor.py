@@ -150,13 +150,7 @@ def _name_of(operation: OpOverload) -> str:
 
 
 def reads_host(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return whether an operation would block the host on a CUDA device.
-
-    Args:
-        name: name of the operation, without `aten::`.
-        args: positional arguments of the operation.
-        kwargs: keyword arguments of the operation.
-    """
+    """Whether an operation, named without `aten::`, would block the host on a CUDA device."""
     if name in _READS_A_VALUE or name in _SHAPE_DEPENDS_ON_VALUES:
         return True
     if name == "repeat_interleave":

@@ -54,7 +54,6 @@ class InFloat64(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Call a function of torch with the other dtype."""
 
         def other(value: Any) -> Any:
             return torch.float64 if value is torch.float32 else value

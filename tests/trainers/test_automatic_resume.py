@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 from tensordict import TensorDictBase
 
-from tests.helpers.files import names, one_line
-from tests.helpers.program import call
+from tests.helpers.files import names
+from tests.helpers.program import Call
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.modes import train
@@ -52,10 +52,7 @@ def interrupted(*arguments: str, frames: int = 48) -> Path:
 
 
 def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, program: Call
 ) -> None:
     folder = interrupted(*COMMAND)
     assert interrupted(*COMMAND, frames=64) == folder
@@ -65,9 +62,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     again = run(*COMMAND)
     assert replace(again, report="", seconds=0.0) == replace(outcome, report="", seconds=0.0)
-    capsys.readouterr()
-    assert call(monkeypatch, tmp_path, *COMMAND) == 0
-    said = capsys.readouterr().out
+    said = program(*COMMAND).report()
     assert said.startswith(f"\nTrained already, for 96 frames, into {folder}\n  result  ")
     assert f"python -m trainers.run checkpoint={folder} trainer.total_frames=192 device=c" in said
     caplog.set_level(logging.INFO)
@@ -124,7 +119,7 @@ def test_a_run_in_use_is_left_alone(has_checkpoint: bool) -> None:
         with pytest.raises(ConfigurationError) as error:
             run(*COMMAND)
     reason = "in use by another run; wait until it has ended"
-    assert one_line(error) == f"resume=auto: {folder}: {reason}"
+    assert str(error.value) == f"resume=auto: {folder}: {reason}"
     assert (run(*COMMAND).folder == folder) is has_checkpoint
 
 
@@ -140,9 +135,8 @@ def test_the_checkpoint_before_a_damaged_one_is_used(caplog: pytest.LogCaptureFi
     assert "Trained already" in run(*COMMAND).report
     for path in folder.glob("checkpoints/frames_*.safetensors"):
         path.write_bytes(b"damaged")
-    with pytest.raises(ConfigurationError, match="frames_000000000096") as error:
+    with pytest.raises(ConfigurationError, match="frames_000000000096"):
         run(*COMMAND)
-    one_line(error)
 
 
 @pytest.mark.parametrize(
@@ -160,19 +154,15 @@ def test_the_checkpoint_before_a_damaged_one_is_used(caplog: pytest.LogCaptureFi
 def test_settings_that_do_not_fit_are_refused(argument: str, reason: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         settings_of(*COMMAND, argument)
-    assert one_line(error) == reason
+    assert str(error.value) == reason
 
 
-def test_a_sweep_goes_on_with_each_of_its_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_goes_on_with_each_of_its_runs(program: Call) -> None:
     second = interrupted(*COMMAND, "seed=2")
-    assert call(monkeypatch, tmp_path, *COMMAND, "-m", "seed=1,2") == 0
+    assert program(*COMMAND, "-m", "seed=1,2").code == 0
     first, *_ = [each for each in runs() if each != second]
     assert sorted(runs()) == sorted([first, second])
-    capsys.readouterr()
-    assert call(monkeypatch, tmp_path, *COMMAND, "-m", "seed=1,2") == 0
-    said = capsys.readouterr().out
+    said = program(*COMMAND, "-m", "seed=1,2").report()
     assert said.count("Trained already") == 2
     assert [line.split()[-1] for line in said.splitlines()[-2:]] == [str(first), str(second)]
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -23,7 +23,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["doctor", "--help"], 0, "torchrl-gpu doctor [setting=value ...]"),
         (["compare", "--help"], 0, "  torchrl-gpu compare runs/fanuc/sac "),
         (["replay", "--help"], 0, "Settings:\n    checkpoint: run folder or newest checkpoint"),
-        (["import-sb3", "-h"], 0, "torchrl-gpu import-sb3 model.zip"),
+        (["import-sb3", "--help"], 0, "torchrl-gpu import-sb3 model.zip"),
         (["robot", "-h"], 0, "torchrl-gpu robot arm.urdf"),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
         (["doctor", "seconds=inf"], 2, "error: seconds=inf"),
@@ -80,11 +80,10 @@ def test_working_directory_has_classes_and_folders_with_the_names_of_our_package
 
 
 def test_imported_package_with_the_name_of_ours_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     own = ModuleType("envs")
     own.__path__ = [str(tmp_path / "envs")]
     monkeypatch.setitem(sys.modules, "envs", own)
-    assert call(monkeypatch, tmp_path, "agent=sac", "env=fanuc", "--cfg", "job") == 2
-    error = f"error: {tmp_path / 'envs'}: it has the name of a package of torchrl-gpu; "
-    assert capsys.readouterr().err.startswith(error)
+    said = program("agent=sac", "env=fanuc", "--cfg", "job").refusal()
+    assert said.startswith(f"{tmp_path / 'envs'}: it has the name of a package of torchrl-gpu; ")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers.runs.folders import run_folder
@@ -52,9 +52,7 @@ Run = Callable[..., tuple[int, list[str]]]
 
 
 @pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[Run]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call) -> Iterator[Run]:
     """Train in a world, with a disaster in its step 50; return exit code and lines of errors."""
     (tmp_path / "disaster_world.py").write_text(_WORLD)
     monkeypatch.syspath_prepend(tmp_path)
@@ -66,9 +64,8 @@ def run(
         import disaster_world  # type: ignore[import-not-found]
 
         disaster_world.World.disaster = disaster and staticmethod(disaster)
-        code = call(monkeypatch, tmp_path, *(only or (*SETTINGS, *more)))
-        _, _, error = capfd.readouterr().err.partition("error: ")
-        return code, error.splitlines()
+        ended = program(*(only or (*SETTINGS, *more)))
+        return ended.code, ended.err.partition("error: ")[2].splitlines()
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield train

@@ -15,8 +15,8 @@ import torch
 from gymnasium import Env, spaces
 from torch import nn
 
+from tests.helpers.program import Call
 from trainers import load_policy
-from trainers.run import main
 
 sb3 = pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
 
@@ -80,11 +80,6 @@ def make(algorithm: str, env: Any, policy: str = "MlpPolicy", **settings: Any) -
     return model.learn(64)
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["torchrl-gpu", "import-sb3", *arguments])
-    return main()
-
-
 @pytest.mark.parametrize(
     ("algorithm", "env", "settings"),
     [
@@ -115,14 +110,14 @@ def test_the_policy_plays_the_actions_of_the_model(
     settings: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    program: Call,
 ) -> None:
     model = make(algorithm, env, **settings)
     for parameter in model.policy.parameters():  # so that the actions differ
         parameter.data += 0.05 * torch.randn_like(parameter)
     model.save(tmp_path / "model.zip")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pickle, "loads", None)
-    assert run(monkeypatch, "model.zip") == 0
+    assert program("import-sb3", "model.zip").code == 0
     policy = load_policy("model.safetensors")
     model.observation_space.seed(0)
     observations = np.stack([model.observation_space.sample() for _ in range(1000)])
@@ -141,28 +136,21 @@ def test_the_policy_plays_the_actions_of_the_model(
 
 @pytest.mark.parametrize("arguments", [("env=gym", f"env.name={PENDULUM}"), ()])
 def test_an_imported_policy_is_evaluated(
-    arguments: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], tmp_path: Path, program: Call
 ) -> None:
     make("SAC", PENDULUM).save(tmp_path / "model.zip")
     output = tmp_path / "policies" / "one.safetensors"
     output.parent.mkdir()
-    assert run(monkeypatch, str(tmp_path / "model.zip"), f"output={output}", *arguments) == 0
-    report = capfd.readouterr().out
+    report = program("import-sb3", "model.zip", f"output={output}", *arguments).report()
     assert "model.zip: SAC of Stable-Baselines3" in report
     assert "reads        observation [3] float32" in report
     command = report.splitlines()[-1].split()[5:]
     assert command[:2] == ["mode=eval", f"checkpoint={output}"]
     typed = command[:2] if arguments else [*command[:2], "env=gym", f"env.name={PENDULUM}"]
     assert arguments or command[2] == "env=ENV"
-    argv = ["torchrl-gpu", *typed, "evaluation.episodes=2", f"runs={tmp_path}"]
-    monkeypatch.setattr("sys.argv", argv)
-    assert main() == 0
-    assert "200.0 steps, 2 episodes" in capfd.readouterr().out
-    monkeypatch.setattr("sys.argv", [*argv, "mode=train"])
-    assert main() == 2
+    typed.append("evaluation.episodes=2")
+    assert "200.0 steps, 2 episodes" in program(*typed).report()
+    assert program(*typed, "mode=train").code == 2
 
 
 @pytest.mark.parametrize(
@@ -179,17 +167,10 @@ def test_an_imported_policy_is_evaluated(
     ],
 )
 def test_an_environment_that_the_model_does_not_fit_is_refused(
-    algorithm: str,
-    env: str,
-    name: str,
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    algorithm: str, env: str, name: str, reason: str, tmp_path: Path, program: Call
 ) -> None:
     make(algorithm, env).save(tmp_path / "model.zip")
-    monkeypatch.chdir(tmp_path)
-    refused(monkeypatch, capfd, "model.zip", "env=gym", f"env.name={name}", reason=reason)
+    assert reason in program("import-sb3", "model.zip", "env=gym", f"env.name={name}").refusal()
     assert not list(tmp_path.glob("*.safetensors"))
 
 
@@ -213,30 +194,11 @@ def test_an_environment_that_the_model_does_not_fit_is_refused(
     ],
 )
 def test_another_model_is_refused_in_one_line(
-    algorithm: str,
-    env: Any,
-    settings: dict[str, Any],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    algorithm: str, env: Any, settings: dict[str, Any], reason: str, tmp_path: Path, program: Call
 ) -> None:
     make(algorithm, env, **settings).save(tmp_path / "model.zip")
-    refused(monkeypatch, capfd, str(tmp_path / "model.zip"), reason=reason)
+    assert reason in program("import-sb3", "model.zip").refusal()
     assert [file.name for file in tmp_path.iterdir()] == ["model.zip"]
-
-
-def refused(
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    *arguments: str,
-    reason: str,
-) -> None:
-    capfd.readouterr()
-    assert run(monkeypatch, *arguments) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert reason in line
 
 
 class _Code:
@@ -311,7 +273,7 @@ def test_a_damaged_model_is_refused_and_runs_no_code(
     reason: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    program: Call,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     sb3.SAC("MlpPolicy", PENDULUM, buffer_size=1).save("model.zip")
@@ -319,17 +281,17 @@ def test_a_damaged_model_is_refused_and_runs_no_code(
         files = {name: model.read(name) for name in model.namelist()}
     damage(files)
     write_model(files)
-    refused(monkeypatch, capfd, "model.zip", reason=reason)
+    assert reason in program("import-sb3", "model.zip").refusal()
     assert [file.name for file in tmp_path.iterdir()] == ["model.zip"]
 
 
 def test_parts_that_cannot_be_unpacked_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     files = {"data": b"{}", "policy.pth": bytes(65 * 2**20)}
     write_model(files, zipfile.ZIP_DEFLATED)
-    refused(monkeypatch, capfd, "model.zip", reason="its policy.pth is larger than 67,")
+    assert "its policy.pth is larger than 67," in program("import-sb3", "model.zip").refusal()
     write_model({"data": b"{}", "policy.pth": bytes(1000)}, zipfile.ZIP_DEFLATED)
     whole = Path("model.zip").read_bytes()
     entry = whole.index(b"PK\x01\x02")
@@ -341,7 +303,7 @@ def test_parts_that_cannot_be_unpacked_are_refused(
         damaged = bytearray(whole)
         damaged[place] = value
         Path("model.zip").write_bytes(damaged)
-        refused(monkeypatch, capfd, "model.zip", reason=reason)
+        assert reason in program("import-sb3", "model.zip").refusal()
 
 
 @pytest.mark.parametrize(
@@ -357,18 +319,8 @@ def test_parts_that_cannot_be_unpacked_are_refused(
     ],
 )
 def test_wrong_arguments_are_refused(
-    arguments: tuple[str, ...],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], reason: str, tmp_path: Path, program: Call
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("text.zip").write_text("no zip")
-    Path("old.safetensors").touch()
-    refused(monkeypatch, capfd, *arguments, reason=reason)
-
-
-def test_help_is_shown(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(monkeypatch, "--help") == 0
-    assert "torchrl-gpu import-sb3 model.zip" in capfd.readouterr().out
+    (tmp_path / "text.zip").write_text("no zip")
+    (tmp_path / "old.safetensors").touch()
+    assert reason in program("import-sb3", *arguments).refusal()

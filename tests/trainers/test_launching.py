@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.forks import CAN_FORK
 from tests.helpers.interpreters import quick_interpreter
-from tests.helpers.program import call, changed
+from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from trainers.run import main
 
@@ -49,17 +49,15 @@ needs_submitit = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_submitit
 def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT, prepend=os.pathsep)
     folder = (tmp_path / "runs").as_posix()
-    code = call(
-        monkeypatch, tmp_path, *SWEEP, *LOCAL, f"runs={folder}", "seed=1,2", "agent.gamma=0.9,2.0"
-    )
-    captured = capfd.readouterr()
+    sweep = (*SWEEP, *LOCAL, f"runs={folder}", "seed=1,2", "agent.gamma=0.9,2.0")
+    code, output, errors = program(*sweep)
     assert code == 2
-    assert re.findall(r"^error: run (\d) of 4: .*gamma", captured.err, re.MULTILINE) == ["2", "4"]
-    rows = [line.split() for line in captured.out.partition("\nseed ")[2].splitlines()[2:]]
+    assert re.findall(r"^error: run (\d) of 4: .*gamma", errors, re.MULTILINE) == ["2", "4"]
+    rows = [line.split() for line in output.partition("\nseed ")[2].splitlines()[2:]]
     assert [(seed, gamma, result) for seed, gamma, result, *_ in rows] == [
         *(("1", "0.9", "return"), ("1", "2.0", "refused")),
         *(("2", "0.9", "return"), ("2", "2.0", "refused")),
@@ -70,23 +68,22 @@ def test_runs_are_jobs_of_submitit_and_their_table_comes_at_the_end(
 @pytest.mark.slow
 @needs_submitit
 def test_a_run_that_fails_in_its_job_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT, prepend=os.pathsep)
     (tmp_path / "a_file").write_text("")
-    code = call(monkeypatch, tmp_path, *SWEEP, *LOCAL, "seed=1", "runs=a_file/runs")
-    captured = capfd.readouterr()
-    assert code == 2
-    assert "error: run 1 of 1: " in captured.err
-    assert "a_file" in captured.err
-    assert "refused" in captured.out
+    ended = program(*SWEEP, *LOCAL, "seed=1", "runs=a_file/runs")
+    assert ended.code == 2
+    assert "error: run 1 of 1: " in ended.err
+    assert "a_file" in ended.err
+    assert "refused" in ended.out
     assert list(tmp_path.glob("runs/sweeps/*/.submitit/*/*_result.pkl"))
 
 
 @pytest.mark.slow
 @needs_submitit
 def test_the_ends_of_other_jobs_outlive_one_that_dies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), ROOT]))
     (tmp_path / "deadly.py").write_text(
@@ -104,8 +101,9 @@ def test_the_ends_of_other_jobs_outlive_one_that_dies(
     (tmp_path / "logs" / "end_1.json").write_text('[0, "", "of an earlier sweep", ""]')
     monkeypatch.setattr("submitit.core.core.Job._results_timeout_s", 1)
     sweep = (*arguments, *LOCAL, names, "hydra.sweep.dir=logs")
-    assert call(monkeypatch, tmp_path, *sweep) == 1
-    table = capfd.readouterr().out.partition("\nenv.name ")[2]
+    ended = program(*sweep)
+    assert ended.code == 1
+    table = ended.out.partition("\nenv.name ")[2]
     assert re.search(r"^CartPole-v1 +return .*/CartPole-v1/ppo/", table, re.MULTILINE)
     assert re.search(r"^deadly\S+Deadly-v0 +not finished", table, re.MULTILINE)
 
@@ -136,20 +134,17 @@ def test_a_job_that_is_preempted_goes_on_with_its_run(tmp_path: Path, start: Sta
 
 @needs_submitit
 @pytest.mark.skipif(shutil.which("srun") is not None, reason="there is a SLURM cluster")
-def test_a_launcher_that_fails_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, tmp_path, *SWEEP, "hydra/launcher=submitit_slurm") == 1
-    (line,) = [x for x in capfd.readouterr().err.splitlines() if x.startswith("error: ")]
-    assert "the launcher of the jobs has failed: RuntimeError: " in line
+def test_a_launcher_that_fails_is_one_line(program: Call) -> None:
+    ended = program(*SWEEP, "hydra/launcher=submitit_slurm")
+    assert ended.code == 1
+    assert "the launcher of the jobs has failed: RuntimeError: " in ended.error
 
 
 @needs_submitit
-def test_a_sweep_whose_runs_are_all_refused_starts_no_launcher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL, "agent.gamma=2,3") == 2
-    assert "launcher" not in capfd.readouterr().err
+def test_a_sweep_whose_runs_are_all_refused_starts_no_launcher(program: Call) -> None:
+    ended = program(*SWEEP, *LOCAL, "agent.gamma=2,3")
+    assert ended.code == 2
+    assert "launcher" not in ended.err
 
 
 @pytest.mark.parametrize(
@@ -161,30 +156,21 @@ def test_a_sweep_whose_runs_are_all_refused_starts_no_launcher(
     ],
 )
 def test_a_launcher_that_cannot_be_used_is_refused_in_one_line(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, tmp_path: Path, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, *SWEEP, *arguments) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert said in line
+    ended = program(*SWEEP, *arguments)
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert said in ended.error
     assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("other_plugins", [True, False])
 def test_a_missing_launcher_names_its_extra(
-    other_plugins: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    other_plugins: bool, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     def find(name: str) -> None:
         if not other_plugins:  # `hydra_plugins`, the package around them, is missing too
             raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    assert call(monkeypatch, tmp_path, *SWEEP, *LOCAL) == 2
-    assert 'pip install "torchrl-gpu[cluster]"' in capfd.readouterr().err
+    assert 'pip install "torchrl-gpu[cluster]"' in program(*SWEEP, *LOCAL).refusal()

@@ -4,36 +4,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from trainers.runs.policy_files import load_policy
 
 SHORT = [
-    "agent=sac",
-    "env=marinenav",
-    "experiment=quick",
-    "device=cpu",
-    "agent.hidden_sizes=[8]",
-    "env.num_envs=2",
-    "env.num_robots=2",
-    "env.max_episode_steps=10",
-    "trainer.total_frames=64",
-    "trainer.random_frames=32",
-    "trainer.replay_capacity=1000",
-    "trainer.evaluation_episodes=2",
+    *("agent=sac", "env=marinenav", "experiment=quick", "device=cpu", "agent.hidden_sizes=[8]"),
+    *("env.num_envs=2", "env.num_robots=2", "env.max_episode_steps=10", "trainer.total_frames=64"),
+    *("trainer.random_frames=32", "trainer.replay_capacity=1000", "trainer.evaluation_episodes=2"),
     "evaluation.episodes=2",
 ]
 
 
-def test_observation_keys_are_saved_with_a_run_and_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert call(monkeypatch, tmp_path, *SHORT, "observation_keys=[observation]") == 0
+def test_observation_keys_are_saved_with_a_run_and_restored(tmp_path: Path, program: Call) -> None:
+    assert program(*SHORT, "observation_keys=[observation]").code == 0
     (folder,) = (tmp_path / "runs" / "marinenav" / "sac").iterdir()
     assert "observation_keys:\n- observation" in (folder / "config.yaml").read_text()
-    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={folder}") == 0
+    assert program("mode=eval", f"checkpoint={folder}").code == 0
     arguments = [f"checkpoint={folder}", "trainer.total_frames=80"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert program(*arguments).code == 0
     assert load_policy(find_checkpoint(folder)).policy.in_keys == ["observation"]
 
 
@@ -46,22 +35,7 @@ def test_observation_keys_are_saved_with_a_run_and_restored(
     ],
 )
 def test_wrong_observation_keys_end_in_a_one_line_error(
-    keys: str,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    keys: str, said: str, tmp_path: Path, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, *SHORT, f"observation_keys={keys}") == 2
-    output, errors = capfd.readouterr()
-    assert output == ""
-    (line,) = errors.strip().splitlines()
-    assert said in line
+    assert said in program(*SHORT, f"observation_keys={keys}").refusal()
     assert not list(tmp_path.iterdir())
-
-
-def test_help_lists_observation_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, tmp_path, "--help") == 0
-    assert "observation_keys" in capsys.readouterr().out

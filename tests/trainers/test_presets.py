@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 from omegaconf import OmegaConf
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from trainers.components.choices import choices_of
 from trainers.run import settings_of
 
@@ -103,24 +103,17 @@ def test_class_of_the_users_own_has_no_preset() -> None:
     ],
 )
 def test_each_run_of_a_sweep_has_its_own_preset(
-    arguments: list[str],
-    setting: str,
-    values: set[float],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], setting: str, values: set[float], tmp_path: Path, program: Call
 ) -> None:
     short = ["device=cpu", "trainer.total_frames=16", "trainer.random_frames=8"]
     short += ["trainer.replay_capacity=1000", "trainer.evaluation_episodes=1"]
-    assert call(monkeypatch, tmp_path, *arguments, "-m", *short, "evaluation.episodes=1") == 0
+    assert program(*arguments, "-m", *short, "evaluation.episodes=1").code == 0
     runs = [OmegaConf.load(path) for path in tmp_path.glob("runs/**/config.yaml")]
     assert {OmegaConf.select(run, setting) for run in runs} == values
 
 
-def test_help_lists_the_agents_with_a_preset_of_each_environment_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, tmp_path, "--help") == 0
-    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+def test_help_lists_the_agents_with_a_preset_of_each_environment_in_one_line(program: Call) -> None:
+    lines = [line.split(maxsplit=1) for line in program("--help").report().splitlines()]
     for preset in PRESETS:
         env, _, agent = preset.rpartition("/")
         (agents,) = [line[1] for line in lines if line and line[0] == env]

@@ -1,4 +1,3 @@
-import csv
 import gzip
 import json
 import logging
@@ -16,6 +15,7 @@ from agents import PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.training import metric_rows
 from tests.stand_in import count_host_reads
 from torchrl_gpu.timers import PARTS
 from trainers.training.summary import transfers, transfers_line
@@ -90,7 +90,7 @@ def test_each_second_counts_for_the_part_that_takes_it(
     # 20 steps, the last 10 of them by the policy; one evaluation of 8 steps, of 2 + 1 s each.
     expected = {"simulate": 40.0, "act": 10.0, "update": 4.0 * trainer.updates, "evaluate": 24.0}
     assert profile.seconds() == {part: expected.get(part, 0.0) for part in PARTS_AND_REST}
-    rows = list(csv.DictReader((tmp_path / "metrics.csv").open()))[:4]
+    rows = metric_rows(tmp_path)[:4]
     assert [float(row["time/simulate"]) for row in rows[:2]] == [1.0, 1.0]
     for row in rows:
         assert sum(float(row[f"time/{part}"]) for part in PARTS_AND_REST) == pytest.approx(1.0)

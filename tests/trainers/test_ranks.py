@@ -25,7 +25,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig
 
 from tests.helpers.forks import CAN_FORK, fork_server
-from tests.helpers.program import call, changed
+from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
@@ -283,15 +283,10 @@ def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path, start: Star
     ],
 )
 def test_processes_that_cannot_share_a_run_are_refused(
-    arguments: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: str, message: str, tmp_path: Path, program: Call
 ) -> None:
     command = settings(tmp_path / "runs", *arguments.split())
-    assert call(monkeypatch, tmp_path, *command) == 2
-    assert f"error: {message}" in capsys.readouterr().err
+    assert program(*command).refusal().startswith(message)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -8,7 +8,8 @@ from PIL import Image
 
 from envs.fanuc.robot import ASSETS
 from envs.lift_cube.arm import ASSETS as JAW_ASSETS
-from trainers.run import main, settings_of
+from tests.helpers.program import Call
+from trainers.run import settings_of
 
 LR_MATE = ASSETS / "lr_mate_200ic.urdf"
 JAW = "experiment=lift_cube_one_jaw"
@@ -16,17 +17,8 @@ BROKEN = "broken.xml"
 JOINTLESS = "jointless.xml"
 
 
-def examine(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr("sys.argv", ["torchrl-gpu", "robot", *arguments])
-    return main()
-
-
-def test_an_arm_is_described_and_drawn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert examine(monkeypatch, str(LR_MATE), "env.home=[0,0,0,0,-1.57,0]") == 0
-    report = capfd.readouterr().out
+def test_an_arm_is_described_and_drawn(tmp_path: Path, program: Call) -> None:
+    report = program("robot", str(LR_MATE), "env.home=[0,0,0,0,-1.57,0]").report()
     assert "  1           -2.97        2.97          6.11       500.00" in report
     assert "[0.00,0.00,0.00,0.00,-1.57,0.00] rad, with a gap of" in report
     (share,) = (line.split()[1] for line in report.splitlines() if "  reachable" in line)
@@ -41,15 +33,14 @@ def test_an_arm_is_described_and_drawn(
 
 
 def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = Path("a=1, 'b' (c)") / "$d.urdf"
     file.parent.mkdir()
     file.write_bytes(LR_MATE.read_bytes())
     Path("$d.png").write_text("kept")
-    assert examine(monkeypatch, "env.home=[0,0,0,0,-1.57,0]", str(file)) == 0
-    report = capfd.readouterr().out
+    report = program("robot", "env.home=[0,0,0,0,-1.57,0]", str(file)).report()
     assert report.startswith(f"{file}: an arm for the environment fanuc\n")
     assert "  picture    $d_2.png" in report
     assert Path("$d.png").read_text() == "kept"
@@ -58,16 +49,12 @@ def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
 
 
 def test_an_arm_of_lift_cube_is_tried_and_drawn(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, program: Call
 ) -> None:
     picture = tmp_path / "arm.png"
     with caplog.at_level("INFO"):
-        assert examine(monkeypatch, JAW, f"picture={picture}") == 0
+        report = program("robot", JAW, f"picture={picture}").report()
     assert "this can take a minute" in caplog.text
-    report = capfd.readouterr().out
     assert "  reachable  100 % of the workspace" in report
     assert "  trial      lifts 16 of 16 cubes" in report
     assert report.endswith("python -m trainers.run experiment=lift_cube_one_jaw\n")
@@ -76,25 +63,22 @@ def test_an_arm_of_lift_cube_is_tried_and_drawn(
     assert is_blue.mean() > 0.002  # reachable positions
 
 
-def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(program: Call) -> None:
     file = JAW_ASSETS / "one_jaw.xml"
-    assert examine(monkeypatch, str(file)) == 0
-    report = capfd.readouterr().out
+    report = program("robot", str(file)).report()
     assert "links      base, turret, upper_arm" in report
     command = shlex.split(report[report.index("torchrl-gpu robot") :].replace("\\\n", ""))
     assert "env.arm.joints=[pan,shoulder,elbow,pitch,roll]" in command
     assert "env.arm.pads=[hand,jaw]" in command
-    assert examine(monkeypatch, *command[2:]) == 2
-    assert "error: env.arm.home=???" in capfd.readouterr().err
+    assert program("robot", *command[2:]).refusal().startswith("env.arm.home=???")
     known = [argument for argument in command[2:] if not argument.endswith("=???")]
     measured = (
         *("env.arm.home=[0,0,0,0,0]", "env.arm.grip_point=[0,0,0.085]", "env.cube_range=0.02"),
         *("env.arm.workspace_low=[0.35,-0.25,0.01]", "env.arm.workspace_high=[0.75,0.25,0.4]"),
     )
-    assert examine(monkeypatch, *known, *measured) == 2
-    assert "env.cube_range=0.02: the gripper gets no nearer" in capfd.readouterr().err
+    ended = program("robot", *known, *measured)
+    assert ended.code == 2
+    assert "env.cube_range=0.02: the gripper gets no nearer" in ended.error
 
 
 @pytest.mark.parametrize(
@@ -128,34 +112,28 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_line(
-    arguments: Sequence[str],
-    line: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: Sequence[str], line: str, tmp_path: Path, program: Call
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("kept.png").touch()
-    Path(BROKEN).write_text("<mujoco>")
-    Path(JOINTLESS).write_text(
+    (tmp_path / "kept.png").touch()
+    (tmp_path / BROKEN).write_text("<mujoco>")
+    (tmp_path / JOINTLESS).write_text(
         "<mujoco><worldbody><body name='a'><geom size='.1'/></body></worldbody></mujoco>"
     )
-    assert examine(monkeypatch, *arguments) == 2
-    output = capfd.readouterr()
-    assert not output.out
-    *before, error = output.err.splitlines()
+    ended = program("robot", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    *before, error = ended.err.splitlines()
     assert error.startswith("error: ")
     assert line in error
     assert all("shell" in other for other in before)  # Genesis says which it runs in
 
 
 def test_a_mesh_that_does_not_exist_ends_in_one_line_after_those_of_pybullet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, program: Call
 ) -> None:
     shape = '<capsule radius="0.1" length="0.1"/>'
     file = tmp_path / "arm.urdf"
     file.write_text(LR_MATE.read_text().replace(shape, '<mesh filename="none.stl"/>'))
-    assert examine(monkeypatch, str(file)) == 2
-    error = capfd.readouterr().err
-    assert error.endswith("PyBullet cannot load this file; check that its meshes exist\n")
-    assert "Traceback" not in error
+    ended = program("robot", str(file))
+    assert ended.code == 2
+    assert ended.err.endswith("PyBullet cannot load this file; check that its meshes exist\n")
+    assert "Traceback" not in ended.err

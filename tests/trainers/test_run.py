@@ -1,6 +1,5 @@
 """Runs from Python, and sweeps."""
 
-import csv
 import json
 import logging
 import re
@@ -25,7 +24,8 @@ from tensordict import TensorDictBase
 from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
-from tests.helpers.program import call
+from tests.helpers.program import Call
+from tests.helpers.training import metric_rows
 from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import write_dataset
@@ -37,12 +37,8 @@ from trainers.training.trainer import TorchRLTrainer
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
 QUICK = [
     *CARTPOLE,
-    "trainer.total_frames=64",
-    "trainer.random_frames=32",
-    "trainer.evaluation_interval=32",
-    "trainer.evaluation_episodes=2",
-    "trainer.checkpoint_interval=32",
-    "evaluation.episodes=2",
+    *("trainer.total_frames=64", "trainer.random_frames=32", "trainer.evaluation_interval=32"),
+    *("trainer.evaluation_episodes=2", "trainer.checkpoint_interval=32", "evaluation.episodes=2"),
 ]
 
 
@@ -142,8 +138,7 @@ def test_runs_of_processes_that_begin_at_once_are_whole(tmp_path: Path) -> None:
         state = load_checkpoint(find_checkpoint(folder))
         assert (state["frames"], state["config"]["seed"]) == (64, summary["seed"])
         assert OmegaConf.load(folder / "config.yaml").seed == summary["seed"]
-        with (folder / "metrics.csv").open() as file:
-            assert [int(row["frames"]) for row in csv.DictReader(file)] == [32, 64]
+        assert [int(row["frames"]) for row in metric_rows(folder)] == [32, 64]
 
 
 class GreedyEnv(IdentityEnv):
@@ -170,8 +165,7 @@ def test_a_closing_evaluation_that_fails_loses_nothing(tmp_path: Path) -> None:
     assert list(outcome.evaluations) == [64]
     summary = json.loads((folder / "summary.json").read_text(), parse_constant=pytest.fail)
     assert summary["episodes"] == 20
-    with (folder / "metrics.csv").open() as file:
-        assert [row["frames"] for row in csv.DictReader(file)] == ["64"]
+    assert [row["frames"] for row in metric_rows(folder)] == ["64"]
 
 
 class FailingEnv(IdentityEnv):
@@ -279,15 +273,16 @@ def test_a_run_of_any_class_that_has_passed_its_length_is_not_refused(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("script", "program"),
+    ("script", "name"),
     [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],
 )
 def test_command_to_resume_keeps_device_and_limits(
     script: str,
-    program: str,
-    tmp_path: Path,
+    name: str,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str],
+    program: Call,
+    tmp_path: Path,
 ) -> None:
     collect = TorchRLTrainer.collect
 
@@ -301,11 +296,10 @@ def test_command_to_resume_keeps_device_and_limits(
     with monkeypatch.context() as patched:
         patched.setattr(TorchRLTrainer, "collect", interrupt)
         assert main() == 130
-    command = capsys.readouterr().out.splitlines()[-1]
+    command = capfd.readouterr().out.splitlines()[-1]
     (folder,) = Path("runs/gym/CartPole-v1/dqn").iterdir()
-    assert command == f"  {program} checkpoint={folder} {' '.join(machine)}"
-    arguments = shlex.split(command.removeprefix(f"  {program} "))
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert command == f"  {name} checkpoint={folder} {' '.join(machine)}"
+    assert program(*shlex.split(command.removeprefix(f"  {name} "))).code == 0
     made = OmegaConf.load(folder / "config.yaml")
     assert (made.device, made.device_memory_limit, made.threads) == ("cpu", 0.9, 2)
     assert made.versions.torch == version("torch")
@@ -414,12 +408,10 @@ def test_settings_without_effect_are_reported_once(
     ]
 
 
-def test_failed_run_of_a_sweep_does_not_end_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_failed_run_of_a_sweep_does_not_end_the_others(tmp_path: Path, program: Call) -> None:
     varied = ["seed=range(1,4)", "agent.gamma=0.9,1.7", "-m"]
-    assert call(monkeypatch, tmp_path, *QUICK, *varied) == 2
-    output, errors = capfd.readouterr()
+    code, output, errors = program(*QUICK, *varied)
+    assert code == 2
     titles = [line for line in output.splitlines() if line.startswith("run ")]
     assert titles == [f"run {2 * seed - 1} of 6: seed={seed} agent.gamma=0.9" for seed in (1, 2, 3)]
     refused = [line for line in errors.splitlines() if line.startswith("error: ")]
@@ -438,25 +430,22 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(
     assert all(re.fullmatch(r"return \S+, \S+ steps, 2 episodes", row[2]) for row in rows[::2])
 
 
-def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(tmp_path: Path, program: Call) -> None:
     begun = run(*QUICK, f"runs={tmp_path / 'runs'}").folder
     before = {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()}
     arguments = [f"checkpoint={begun}", "trainer.total_frames=96", "device=cpu"]
-    assert call(monkeypatch, tmp_path, *arguments, "agent.learning_rate=1e-4,1e-2", "-m") == 0
+    assert program(*arguments, "agent.learning_rate=1e-4,1e-2", "-m").code == 0
     assert {path: path.read_bytes() for path in begun.rglob("*") if path.is_file()} == before
     rates = []
     for folder in set(begun.parent.iterdir()) - {begun}:
-        with (folder / "metrics.csv").open() as file:
-            assert [row["frames"] for row in csv.DictReader(file)] == ["96"]
+        assert [row["frames"] for row in metric_rows(folder)] == ["96"]
         state = load_checkpoint(find_checkpoint(folder))
         rates.append(state["config"]["agent"]["learning_rate"])
     assert sorted(rates) == [1e-4, 1e-2]
 
 
 def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     def resolve_device(name: str) -> torch.device:
         if name == "cuda":
@@ -465,8 +454,8 @@ def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
 
     monkeypatch.setattr("trainers.command_line.checking.resolve_device", resolve_device)
     arguments = [text for text in QUICK if text != "device=cpu"]
-    assert call(monkeypatch, tmp_path, *arguments, "device=cuda,cpu", "-m") == 1
-    output, errors = capfd.readouterr()
+    code, output, errors = program(*arguments, "device=cuda,cpu", "-m")
+    assert code == 1
     assert "RuntimeError: driver" in errors
     assert "Trained for 64 frames" in output
 
@@ -492,16 +481,16 @@ gymnasium.register("Unfinished-v0", Broken)
 
 
 def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Call
 ) -> None:
     file = tmp_path / "broken_environment.py"
     file.write_text(_BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
     settings = ["agent=sac", "env=gym", "env.name=broken_environment:Unfinished-v0", "device=cpu"]
     for more in ([], ["-m", "seed=3"]):
-        code = call(monkeypatch, tmp_path, *settings, "trainer.show_progress=false", *more)
-        assert code == 1
-        _, _, shown = capfd.readouterr().err.partition("error: ")
+        ended = program(*settings, "trainer.show_progress=false", *more)
+        assert ended.code == 1
+        _, _, shown = ended.err.partition("error: ")
         heading, title, *frames = shown.splitlines()
         assert heading == f"ZeroDivisionError in {file}"
         assert title == "Traceback (most recent call last):"
@@ -511,23 +500,22 @@ def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_progr
 
 
 def test_an_exception_of_the_program_is_shown_with_all_frames(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setattr("trainers.command_line.checking.resolve_device", None)
-    assert call(monkeypatch, tmp_path, *QUICK) == 1
-    shown = capfd.readouterr().err
-    assert shown.startswith("Traceback")
-    assert "in settings_of" in shown
-    assert "in check" in shown
+    ended = program(*QUICK)
+    assert ended.code == 1
+    assert ended.err.startswith("Traceback")
+    assert "in settings_of" in ended.err
+    assert "in check" in ended.err
 
 
-def test_each_environment_of_a_sweep_has_its_own_preset(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_each_environment_of_a_sweep_has_its_own_preset(program: Call) -> None:
     names = "env.name=CartPole-v1,Acrobot-v1,MountainCar-v0"
     arguments = ["agent=dqn", "env=gym", names, "trainer.total_frames=none", "-m"]
-    assert call(monkeypatch, tmp_path, *arguments) == 2
-    assert capfd.readouterr().err.count("trainer.total_frames=none: input should be") == 3
+    ended = program(*arguments)
+    assert ended.code == 2
+    assert ended.err.count("trainer.total_frames=none: input should be") == 3
     presets = [
         settings_of("agent=dqn", "env=gym", f"env.name={n}").experiment
         for n in ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
@@ -536,18 +524,17 @@ def test_each_environment_of_a_sweep_has_its_own_preset(
 
 
 def test_configuration_of_a_command_is_printed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, *CARTPOLE, "seed=3", "--cfg", "job") == 0
-    printed = OmegaConf.create(capsys.readouterr().out)
+    printed = OmegaConf.create(program(*CARTPOLE, "seed=3", "--cfg", "job").report())
     assert (printed.seed, printed.mode, printed.device) == (3, "train", "cpu")
     assert printed.agent.n_step == 20
     assert (printed.experiment, printed.demo.episodes) == ("CartPole-v1/dqn", 8)
-    assert call(monkeypatch, tmp_path, *CARTPOLE, "-m", "seed=3,4", "--cfg", "job") == 0
-    printed_runs = [OmegaConf.create(run) for run in capsys.readouterr().out.split("\n---\n")]
+    output = program(*CARTPOLE, "-m", "seed=3,4", "--cfg", "job").report()
+    printed_runs = [OmegaConf.create(run) for run in output.split("\n---\n")]
     assert [run.seed for run in printed_runs] == [3, 4]
     root = logging.getLogger()  # Hydra prints by a handler that stays
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)
-    assert call(monkeypatch, tmp_path, *CARTPOLE, "-m", "seed=3,4", "--info", "defaults-tree") == 0
-    assert "CartPole-v1/_replay" in capsys.readouterr().out
+    output = program(*CARTPOLE, "-m", "seed=3,4", "--info", "defaults-tree").report()
+    assert "CartPole-v1/_replay" in output

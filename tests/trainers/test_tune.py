@@ -18,9 +18,8 @@ from omegaconf import OmegaConf
 from optuna.trial import create_trial
 from tensordict import TensorDictBase
 
-from tests.helpers.files import one_line
 from tests.helpers.forks import CAN_FORK
-from tests.helpers.program import call, changed
+from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
@@ -39,12 +38,8 @@ COMMAND = (
     *("mode=tune", "agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"),
     *("experiment=null", "trainer.random_frames=64", "trainer.total_frames=512"),
     *("trainer.evaluation_episodes=2", "evaluation.episodes=2", "evaluation.num_envs=2"),
-    *(
-        "tune.objective=frames",
-        "tune.success=5",
-        "tune.names=[agent.learning_rate,agent.batch_size]",
-        "tune.trials=4",
-    ),
+    *("tune.objective=frames", "tune.success=5", "tune.trials=4"),
+    "tune.names=[agent.learning_rate,agent.batch_size]",
     *("tune.fresh_seeds=1", "tune.trial_seconds=60", "tune.episodes=2"),
 )
 
@@ -54,8 +49,11 @@ def _in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+Tuned = tuple[RunOutcome, list[int]]
+
+
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunOutcome, list[int]]:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """Return the outcome of a search, and the seeds of its evaluations in their order."""
     seeds: list[int] = []
     evaluate = Evaluator.evaluate
@@ -79,7 +77,7 @@ def states(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_search_ends_with_a_preset_that_runs(tuned: tuple[RunOutcome, list[int]]) -> None:
+def test_a_search_ends_with_a_preset_that_runs(tuned: Tuned) -> None:
     outcome, _ = tuned
     assert states(outcome.folder) == 4 * ["COMPLETE"]
     (command,) = re.findall(r"train it +python -m trainers.run (.*)", outcome.report)
@@ -114,9 +112,7 @@ def test_the_preset_has_the_schedules_that_were_judged(monkeypatch: pytest.Monke
     assert json.loads(identity)["device"] == "cpu", "seconds of another device are refused"
 
 
-def test_trials_are_measured_by_the_episodes_of_selection_alone(
-    tuned: tuple[RunOutcome, list[int]],
-) -> None:
+def test_trials_are_measured_by_the_episodes_of_selection_alone(tuned: Tuned) -> None:
     _, seeds = tuned
     fresh = 1_000_000
     assert seeds[:4] == [stream_seed(number, "selection") for number in range(4)]
@@ -124,9 +120,7 @@ def test_trials_are_measured_by_the_episodes_of_selection_alone(
     assert seeds[4:] == 2 * one_run, "best, preset"
 
 
-def test_the_best_settings_and_the_preset_are_judged_by_fresh_seeds(
-    tuned: tuple[RunOutcome, list[int]],
-) -> None:
+def test_the_best_settings_and_the_preset_are_judged_by_fresh_seeds(tuned: Tuned) -> None:
     outcome, _ = tuned
     judged = json.loads((outcome.folder / "judged.json").read_text())
     assert [each["side"] for each in judged["runs"]] == ["best", "CartPole-v1/dqn"]
@@ -135,7 +129,7 @@ def test_the_best_settings_and_the_preset_are_judged_by_fresh_seeds(
     assert outcome.evaluation.episodes == 2
 
 
-def test_a_judgement_that_was_stopped_goes_on(tuned: tuple[RunOutcome, list[int]]) -> None:
+def test_a_judgement_that_was_stopped_goes_on(tuned: Tuned) -> None:
     outcome, _ = tuned
     path = outcome.folder / "judged.json"
     judged = json.loads(path.read_text())
@@ -147,7 +141,7 @@ def test_a_judgement_that_was_stopped_goes_on(tuned: tuple[RunOutcome, list[int]
     assert (second["side"], second["evaluation"]) == (cut["side"], cut["evaluation"])
 
 
-def test_the_page_needs_no_network(tuned: tuple[RunOutcome, list[int]]) -> None:
+def test_the_page_needs_no_network(tuned: Tuned) -> None:
     page = (tuned[0].folder / "report.html").read_text()
     assert not re.search(r"(src|href)=|https?://", page)
     assert "<svg" in page
@@ -155,7 +149,7 @@ def test_the_page_needs_no_network(tuned: tuple[RunOutcome, list[int]]) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_with_the_study(tuned: tuple[RunOutcome, list[int]]) -> None:
+def test_the_same_command_goes_on_with_the_study(tuned: Tuned) -> None:
     outcome, _ = tuned
     runs = f"runs={outcome.folder.parents[4]}"
     again = run(*COMMAND, runs)
@@ -174,12 +168,10 @@ def test_the_same_command_goes_on_with_the_study(tuned: tuple[RunOutcome, list[i
         ("tune.names=[agent.learning_rate]", "is a study with tune.agent.batch_size="),
     ],
 )
-def test_a_study_of_something_else_is_refused(
-    tuned: tuple[RunOutcome, list[int]], argument: str, words: str
-) -> None:
+def test_a_study_of_something_else_is_refused(tuned: Tuned, argument: str, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as refused:
         run(*COMMAND, f"runs={tuned[0].folder.parents[4]}", argument)
-    assert "tune.study=second" in one_line(refused)
+    assert "tune.study=second" in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -204,17 +196,10 @@ def test_a_study_of_something_else_is_refused(
     ],
 )
 def test_bad_input_ends_in_one_line(
-    arguments: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], words: str, tmp_path: Path, program: Call
 ) -> None:
     choices = () if any("checkpoint" in each for each in arguments) else ("agent=sac", "env=fanuc")
-    assert call(monkeypatch, tmp_path, *choices, *arguments, "device=cpu") == 2
-    error = capsys.readouterr().err
-    assert words in error
-    assert error.startswith("error: ")
+    assert words in program(*choices, *arguments, "device=cpu").refusal()
     assert not (tmp_path / "runs").exists()
 
 
@@ -235,11 +220,9 @@ def test_a_file_that_is_not_a_study_is_refused_in_one_line(tmp_path: Path) -> No
     folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
     folder.mkdir(parents=True)
     (folder / "study.db").write_text("mine")
-    with pytest.raises(
-        ConfigurationError, match=r"study.db cannot be opened as a study: "
-    ) as refused:
+    said = r"study.db cannot be opened as a study: .*file is not a database"
+    with pytest.raises(ConfigurationError, match=said):
         run(*COMMAND)
-    assert "file is not a database" in one_line(refused)
     assert (folder / "study.db").read_text() == "mine"
 
 
@@ -248,9 +231,8 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path, 
     folder = tmp_path / "runs/gym/CartPole-v1/dqn/tune/study"
     folder.mkdir(parents=True)
     (folder / name).touch()
-    with pytest.raises(ConfigurationError, match=f"cannot write to .*/study/{name}: ") as refused:
+    with pytest.raises(ConfigurationError, match=f"cannot write to .*/study/{name}: "):
         run(*COMMAND)
-    one_line(refused)
     assert [each.name for each in folder.iterdir()] == [name]
 
 
@@ -401,7 +383,7 @@ def test_a_judgement_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) 
         path.write_text(text)
         with pytest.raises(ConfigurationError, match="delete it to judge anew") as refused:
             read_judged(path, {})
-        assert str(path) in one_line(refused)
+        assert str(path) in str(refused.value)
 
 
 @pytest.mark.slow
@@ -423,9 +405,7 @@ def test_an_interrupted_trial_is_repeated_by_the_same_command(
     assert values[:2] == values[2:], "the same settings"
 
 
-def test_the_last_trials_repeat_the_best_settings_by_other_seeds(
-    tuned: tuple[RunOutcome, list[int]],
-) -> None:
+def test_the_last_trials_repeat_the_best_settings_by_other_seeds(tuned: Tuned) -> None:
     folder = tuned[0].folder
     query = "SELECT param_name, param_value FROM trial_params WHERE trial_id = ?"
     database = sqlite3.connect(folder / "study.db")

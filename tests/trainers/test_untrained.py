@@ -1,8 +1,6 @@
 """Agents that do not learn, in mode=eval and mode=demo of the command line."""
 
 import json
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ from torchrl.envs import PendulumEnv, StepCounter, TransformedEnv
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import IdentityEnv, MatchEnv
 from tests.helpers.files import names
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from tests.trainers.evaluation.test_film import DrawnEnv
 from torchrl_gpu.environments.action_table import with_action_table
 from trainers.components.choices import choices_of, class_of, learning_agents
@@ -68,18 +66,10 @@ DRAWN = {
 }
 
 
-@pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Return a function that runs the command line program in `tmp_path`."""
-    return partial(call, monkeypatch, tmp_path)
-
-
-def evaluate(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, agent: str, *arguments: str
-) -> dict[str, Any]:
+def evaluate(program: Call, folder: Path, agent: str, *arguments: str) -> dict[str, Any]:
     """Call mode=eval in a new folder and return the content of the file that it wrote."""
     folder.mkdir()
-    assert call(monkeypatch, folder, "mode=eval", f"agent={agent}", "device=cpu", *arguments) == 0
+    assert program("mode=eval", f"agent={agent}", "device=cpu", *arguments, folder=folder).code == 0
     (written,) = folder.glob(f"runs/**/{agent}/evaluations/*.json")
     content: dict[str, Any] = json.loads(written.read_text())
     return content
@@ -88,36 +78,27 @@ def evaluate(
 @every_untrained_agent
 @pytest.mark.parametrize("env", ENVIRONMENTS)
 def test_eval_works_in_every_environment(
-    agent: str,
-    env: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    agent: str, env: str, tmp_path: Path, program: Call
 ) -> None:
-    arguments = [*ENVIRONMENTS[env], "evaluation.episodes=2"]
-    written = evaluate(monkeypatch, tmp_path / "here", agent, *arguments)
-    assert written["agent"] == agent
-    assert written["env"]["_target_"]
-    assert written["episodes"] == 2
-    output = capfd.readouterr().out
+    arguments = [*ENVIRONMENTS[env], "evaluation.episodes=2", "device=cpu"]
+    output = program("mode=eval", f"agent={agent}", *arguments).report()
     assert output.startswith(f"agent={agent} env=")
     assert "None" not in output
     (printed,) = [line.split()[-1] for line in output.splitlines() if "written to" in line]
-    assert (tmp_path / "here" / printed).is_file()
+    assert f"/{agent}/evaluations/" in printed
+    written = json.loads((tmp_path / printed).read_text())
+    assert written["agent"] == agent
+    assert written["env"]["_target_"]
+    assert written["episodes"] == 2
 
 
 @every_untrained_agent
 @pytest.mark.parametrize("env", DRAWN)
 def test_demo_films_every_environment_that_can_draw(
-    agent: str,
-    env: str,
-    program: Callable[..., int],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    agent: str, env: str, program: Call, tmp_path: Path
 ) -> None:
     arguments = [f"agent={agent}", *DRAWN[env], "demo.episodes=1", "device=cpu"]
-    assert program("mode=demo", *arguments) == 0
-    title, *_, path = capfd.readouterr().out.splitlines()
+    title, *_, path = program("mode=demo", *arguments).report().splitlines()
     assert title.startswith(f"Filmed agent={agent} env=")
     (film,) = tmp_path.glob(f"runs/**/{agent}/videos/*.mp4")
     assert tmp_path / path.strip() == film
@@ -125,43 +106,37 @@ def test_demo_films_every_environment_that_can_draw(
     assert names(tmp_path) == ["runs"]
 
 
-def test_returns_are_those_of_the_actions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returns_are_those_of_the_actions(tmp_path: Path, program: Call) -> None:
     # 8 steps return -5.3 for the action 0, and -10.7 for uniformly random ones.
     env = f"env._target_={IdentityEnv.__module__}.IdentityEnv"
     for agent, expected in (("zero", -16 / 3), ("random", -32 / 3)):
-        result = evaluate(monkeypatch, tmp_path / agent, agent, env, "evaluation.episodes=500")
+        result = evaluate(program, tmp_path / agent, agent, env, "evaluation.episodes=500")
         assert result["mean_return"] == pytest.approx(expected, abs=0.4)
 
 
-def test_a_seed_repeats_an_evaluation_of_random_actions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_seed_repeats_an_evaluation_of_random_actions(tmp_path: Path, program: Call) -> None:
     arguments = [*ENVIRONMENTS["gym, continuous"], "evaluation.episodes=3"]
     results = [
-        evaluate(monkeypatch, tmp_path / folder, "random", *arguments, f"seed={seed}")
+        evaluate(program, tmp_path / folder, "random", *arguments, f"seed={seed}")
         for folder, seed in (("first", 3), ("again", 3), ("other", 4))
     ]
     assert results[0] == results[1]
     assert results[0]["mean_return"] != results[2]["mean_return"]
 
 
-def test_evaluations_of_several_seeds_write_a_file_each(
-    program: Callable[..., int], tmp_path: Path
-) -> None:
+def test_evaluations_of_several_seeds_write_a_file_each(program: Call, tmp_path: Path) -> None:
     arguments = ["mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "-m"]
-    assert program(*arguments, "seed=1,2,3", "evaluation.episodes=1") == 0
+    assert program(*arguments, "seed=1,2,3", "evaluation.episodes=1").code == 0
     files = tmp_path.glob("runs/gym/CartPole-v1/random/evaluations/*.json")
     assert sorted(json.loads(file.read_text())["seed"] for file in files) == [1, 2, 3]
 
 
 @every_untrained_agent
-def test_agent_is_named_by_its_class_as_well(
-    agent: str, program: Callable[..., int], tmp_path: Path
-) -> None:
+def test_agent_is_named_by_its_class_as_well(agent: str, program: Call, tmp_path: Path) -> None:
     target = class_of("agent", agent)
     named = f"agent._target_=agents.{target.__name__}"
     arguments = ["mode=eval", named, "env=gym", "env.name=CartPole-v1", "evaluation.episodes=2"]
-    assert program(*arguments) == 0
+    assert program(*arguments).code == 0
     assert names(tmp_path / "runs" / "gym" / "CartPole-v1") == [target.__name__]
 
 
@@ -196,29 +171,17 @@ POLICY = REPOSITORY / "pretrained" / "marinenav" / "ddpg.safetensors"
     ],
 )
 def test_unfitting_use_is_refused_in_one_line_before_anything_is_built(
-    agent: str,
-    arguments: list[str],
-    said: str,
-    program: Callable[..., int],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    agent: str, arguments: list[str], said: str, program: Call, tmp_path: Path
 ) -> None:
     target = class_of("agent", agent)
     path = f"{target.__module__}.{target.__name__}"
     words = {"choice": agent, "name": target.__name__, "path": path}
     typed = [argument.format(**words) for argument in arguments]
-    assert program(*typed, "env=marinenav") == 2
-    output, errors = capfd.readouterr()
-    assert output == ""
-    (line,) = errors.strip().splitlines()
-    assert line.startswith(f"error: {said.format(**words)}")
+    assert program(*typed, "env=marinenav").refusal().startswith(said.format(**words))
     assert names(tmp_path) == []
 
 
-def test_help_shows_agents_that_do_not_learn_apart(
-    program: Callable[..., int], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert program("--help", "agent=random") == 0
-    output = capsys.readouterr().out
+def test_help_shows_agents_that_do_not_learn_apart(program: Call) -> None:
+    output = program("--help", "agent=random").report()
     assert f"{', '.join(learning_agents())}; random, zero (not for mode=train)" in output
     assert max(map(len, output.splitlines())) <= 100

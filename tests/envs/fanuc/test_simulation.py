@@ -137,7 +137,7 @@ def test_a_spacer_between_links_does_not_hinder_the_arm(tmp_path: Path) -> None:
     np.testing.assert_allclose(moved[1], moved[0], atol=2e-3)
 
 
-def test_arms_of_any_size_stand_out_of_each_others_reach(tmp_path: Path) -> None:
+def test_arms_of_any_size_stand_out_of_each_others_reach() -> None:
     robot = replace(load_robot(), origins=3 * load_robot().origins)
     group = ArmGroup(robot, 4, solver_iterations=10)
     bases = np.array([group.client.getBasePositionAndOrientation(b)[0] for b in group.bodies])

@@ -162,9 +162,7 @@ def test_a_program_that_was_stopped_itself_loses_no_worker(start: Start) -> None
     assert program.end() == 0
 
 
-def test_workers_lost_again_and_again_end_the_run_in_one_line(
-    make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_lost_again_and_again_end_the_run_in_one_line(make_env: MakeEnv) -> None:
     env = make_env()
     root = env.reset().set("action", torch.zeros(4, 6))
     for _ in range(MAX_LOSSES):

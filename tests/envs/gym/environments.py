@@ -156,12 +156,7 @@ class WrongAnswer(Counter):
 
 
 class Unrepeatable(Counter):
-    """Counter that does something else in each run of the program.
-
-    Args:
-        kind: what is different: `another_reward`, `another_observation` or `failure`.
-        render_mode: see Gymnasium.
-    """
+    """Counter that differs in each run: `another_reward`, `another_observation` or `failure`."""
 
     runs = 0  # of the program
 
@@ -237,12 +232,7 @@ class Unfound(Counter):
 
 
 class VectorCounter(VectorEnv):
-    """Counters with their own vectorization, which overwrites the arrays that it returned.
-
-    Args:
-        autoreset: autoreset mode in the metadata; None to leave it out.
-        options: further arguments of `gymnasium.make_vec`.
-    """
+    """Counters with their own vectorization, which overwrites the arrays that it returned."""
 
     def __init__(
         self,

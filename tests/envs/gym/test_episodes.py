@@ -1,6 +1,6 @@
 """Episodes of `GymnasiumEnv`, equal in every autoreset mode and vectorization."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
 
 from envs.gym import GymnasiumEnv
+from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE, TIME_LIMIT
 from tests.helpers.environments import check_that_transitions_are_not_overwritten, trajectory
 from torchrl_gpu.errors import ConfigurationError
@@ -22,9 +23,8 @@ Transition = tuple[Any, ...]
 
 
 @pytest.fixture
-def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
-    """Build environments with three counters by default, and close them after the test."""
-    made: list[GymnasiumEnv] = []
+def make_gym(make_gym: MakeGym) -> MakeGym:
+    """Build environments with three counters by default."""
 
     def make(
         vectorization: Any = "sync", autoreset: Any = "disabled", **settings: Any
@@ -32,12 +32,9 @@ def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
         settings = {"name": COUNTER, "num_envs": 3, "seed": 7, **settings}
         if vectorization == "vector_entry_point":
             settings["options"] = {"autoreset": autoreset}
-        made.append(GymnasiumEnv(vectorization=vectorization, autoreset=autoreset, **settings))
-        return made[-1]
+        return make_gym(vectorization=vectorization, autoreset=autoreset, **settings)
 
-    yield make
-    for env in made:
-        env.close()
+    return make
 
 
 def act(tensordict: TensorDictBase) -> TensorDictBase:
@@ -75,7 +72,7 @@ def transitions_of(rollout: TensorDictBase, index: int) -> list[Transition]:
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_transitions_equal_those_of_gymnasium(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str
+    make_gym: MakeGym, vectorization: str, autoreset: str
 ) -> None:
     env = make_gym(vectorization, autoreset)
     rollout = env.rollout(60, act, break_when_any_done=False)
@@ -86,9 +83,7 @@ def test_transitions_equal_those_of_gymnasium(
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_step_and_maybe_reset_equals_that_of_torchrl(
-    make_gym: Callable[..., GymnasiumEnv], autoreset: str
-) -> None:
+def test_step_and_maybe_reset_equals_that_of_torchrl(make_gym: MakeGym, autoreset: str) -> None:
     def collect(step: Callable[[GymnasiumEnv, TensorDictBase], Any]) -> TensorDictBase:
         env = make_gym("sync", autoreset)
         root, steps = env.reset(), []
@@ -103,16 +98,14 @@ def test_step_and_maybe_reset_equals_that_of_torchrl(
     assert (own == torchrl).all()
 
 
-def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: Callable[..., GymnasiumEnv]) -> None:
+def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: MakeGym) -> None:
     env = make_gym()
     root = act(env.reset()).set("hidden", torch.ones(3, 2))
     _, root = env.step_and_maybe_reset(root)
     assert root["hidden"].equal(torch.ones(3, 2))
 
 
-def test_time_limit_truncates_and_does_not_terminate(
-    make_gym: Callable[..., GymnasiumEnv],
-) -> None:
+def test_time_limit_truncates_and_does_not_terminate(make_gym: MakeGym) -> None:
     rollout = make_gym().rollout(60, act, break_when_any_done=False)
     after = rollout["next"]
     steps, end = after["observation"][..., 1:], after["observation"][..., :1]
@@ -125,7 +118,7 @@ def test_time_limit_truncates_and_does_not_terminate(
 
 @pytest.mark.parametrize("autoreset", MODES)
 def test_next_holds_the_last_observation_and_the_root_the_first(
-    make_gym: Callable[..., GymnasiumEnv], autoreset: str
+    make_gym: MakeGym, autoreset: str
 ) -> None:
     env = make_gym("sync", autoreset)
     root = env.reset()
@@ -151,7 +144,7 @@ def test_next_holds_the_last_observation_and_the_root_the_first(
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_any_environment_can_be_reset_with_autoreset_disabled(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str
+    make_gym: MakeGym, vectorization: str
 ) -> None:
     env = make_gym(vectorization, "disabled")
     state = env.step(act(env.reset()))["next"]
@@ -165,7 +158,7 @@ def test_any_environment_can_be_reset_with_autoreset_disabled(
 
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
 def test_single_running_episode_cannot_be_reset_with_autoreset(
-    make_gym: Callable[..., GymnasiumEnv], autoreset: str
+    make_gym: MakeGym, autoreset: str
 ) -> None:
     env = make_gym("sync", autoreset)
     env.step(act(env.reset()))
@@ -177,7 +170,7 @@ def test_single_running_episode_cannot_be_reset_with_autoreset(
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_a_reset_of_no_environment_changes_nothing(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str
+    make_gym: MakeGym, vectorization: str, autoreset: str
 ) -> None:
     env = make_gym(vectorization, autoreset)
     nothing = torch.zeros(3, 1, dtype=torch.bool)
@@ -192,7 +185,7 @@ def test_a_reset_of_no_environment_changes_nothing(
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
 def test_all_environments_can_be_reset_at_any_time(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str, with_mask: bool
+    make_gym: MakeGym, vectorization: str, autoreset: str, with_mask: bool
 ) -> None:
     env = make_gym(vectorization, autoreset)
     everything = TensorDict({"_reset": torch.ones(3, 1, dtype=torch.bool)}, batch_size=[3])
@@ -207,9 +200,7 @@ def test_all_environments_can_be_reset_at_any_time(
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async", "vector_entry_point"])
-def test_seed_determines_the_transitions(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str
-) -> None:
+def test_seed_determines_the_transitions(make_gym: MakeGym, vectorization: str) -> None:
     env = make_gym(vectorization, "same_step")
     first = env.rollout(30, act, break_when_any_done=False)
     going_on = env.rollout(30, act, break_when_any_done=False)
@@ -221,7 +212,7 @@ def test_seed_determines_the_transitions(
     assert not (first == other.rollout(30, act, break_when_any_done=False)).all()
 
 
-def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., GymnasiumEnv]) -> None:
+def test_seed_takes_effect_at_the_next_full_reset(make_gym: MakeGym) -> None:
     seeded, plain = make_gym(), make_gym()
     roots = [env.reset() for env in (seeded, plain)]
     seeded.set_seed(99)
@@ -237,9 +228,7 @@ def test_seed_takes_effect_at_the_next_full_reset(make_gym: Callable[..., Gymnas
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_returned_tensors_are_not_overwritten(
-    make_gym: Callable[..., GymnasiumEnv], autoreset: str
-) -> None:
+def test_returned_tensors_are_not_overwritten(make_gym: MakeGym, autoreset: str) -> None:
     """The vector environment reuses its arrays."""
     env = make_gym("vector_entry_point", autoreset)
     check_that_transitions_are_not_overwritten(env, act, 20)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 
 from envs.gym import GymnasiumEnv
 from envs.processes import MAX_LOSSES
+from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import trajectory
 from torchrl_gpu.environments.environment import EpisodesLostError
@@ -24,7 +24,6 @@ from torchrl_gpu.errors import WorkerError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs the signals of Unix")
 
-MakeEnv = Callable[..., GymnasiumEnv]
 AUTORESETS = ("disabled", "same_step", "next_step")
 LOSSES: dict[int, str] = {
     signal.SIGKILL: "died with exit code -9",
@@ -33,18 +32,14 @@ LOSSES: dict[int, str] = {
 
 
 @pytest.fixture
-def make() -> Iterator[MakeEnv]:
-    """Build environments of three counters, and close them after the test."""
-    made: list[GymnasiumEnv] = []
+def make(make_gym: MakeGym) -> MakeGym:
+    """Build environments of three counters by default, in a process each."""
 
-    def make_one(name: str = "Counter-v0", **settings: Any) -> GymnasiumEnv:
+    def make(name: str = "Counter-v0", **settings: Any) -> GymnasiumEnv:
         defaults = {"num_envs": 3, "vectorization": "async", "step_timeout": 0.5}
-        made.append(GymnasiumEnv(name=f"{MODULE}:{name}", **{**defaults, **settings}))
-        return made[-1]
+        return make_gym(f"{MODULE}:{name}", **{**defaults, **settings})
 
-    yield make_one
-    for env in made:
-        env.close()
+    return make
 
 
 def lose(env: GymnasiumEnv, index: int, number: int = signal.SIGKILL) -> int:
@@ -59,7 +54,7 @@ def lose(env: GymnasiumEnv, index: int, number: int = signal.SIGKILL) -> int:
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 @pytest.mark.parametrize("number", LOSSES)
 def test_a_lost_process_is_replaced_and_only_its_episode_is_truncated(
-    number: int, autoreset: str, make: MakeEnv, caplog: pytest.LogCaptureFixture
+    number: int, autoreset: str, make: MakeGym, caplog: pytest.LogCaptureFixture
 ) -> None:
     env, calm = make(autoreset=autoreset), make(autoreset=autoreset, vectorization="sync")
     ours, theirs = env.reset(), calm.reset()
@@ -103,7 +98,7 @@ def test_a_lost_process_is_replaced_and_only_its_episode_is_truncated(
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 @pytest.mark.parametrize("number", LOSSES)
 def test_a_process_lost_in_a_reset_costs_nothing(
-    number: int, autoreset: str, make: MakeEnv
+    number: int, autoreset: str, make: MakeGym
 ) -> None:
     env, calm = make(autoreset=autoreset), make(autoreset=autoreset, vectorization="sync")
     lose(env, 0, number)
@@ -112,7 +107,7 @@ def test_a_process_lost_in_a_reset_costs_nothing(
     assert env.metrics() == {"workers/lost_episodes": 0}
 
 
-def test_a_process_lost_between_episodes_begins_the_next_one(make: MakeEnv) -> None:
+def test_a_process_lost_between_episodes_begins_the_next_one(make: MakeGym) -> None:
     env = make(autoreset="next_step", num_envs=1)
     root = env.reset()
     action = torch.ones(1, dtype=torch.int64)
@@ -127,9 +122,7 @@ def test_a_process_lost_between_episodes_begins_the_next_one(make: MakeEnv) -> N
     assert env.metrics() == {"workers/lost_episodes": 0}
 
 
-def test_a_process_lost_in_the_reset_of_another_is_replaced_in_the_next_step(
-    make: MakeEnv,
-) -> None:
+def test_a_process_lost_in_the_reset_of_another_is_replaced_in_the_next_step(make: MakeGym) -> None:
     env = make()
     root = env.reset()
     stood = root["observation"][1]
@@ -142,7 +135,7 @@ def test_a_process_lost_in_the_reset_of_another_is_replaced_in_the_next_step(
 
 
 @pytest.mark.parametrize("number", LOSSES)
-def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeEnv) -> None:
+def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeGym) -> None:
     env = make(mode="demo")
     root = env.reset()
     lose(env, 1, number)
@@ -152,7 +145,7 @@ def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeEnv)
 
 
 @pytest.mark.parametrize("number", LOSSES)
-def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make: MakeEnv) -> None:
+def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make: MakeGym) -> None:
     env = make()
     env.reset()
     lose(env, 1, number)
@@ -161,7 +154,7 @@ def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make
     assert env._vector.get_attr("end") == (3, 4, 5)
 
 
-def test_a_begun_step_of_a_lost_process_is_finished(make: MakeEnv) -> None:
+def test_a_begun_step_of_a_lost_process_is_finished(make: MakeGym) -> None:
     env = make()
     root = env.reset().set("action", torch.ones(3, dtype=torch.int64))
     env.begin_step(root)
@@ -176,7 +169,7 @@ def test_a_begun_step_of_a_lost_process_is_finished(make: MakeEnv) -> None:
 
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 def test_a_process_lost_before_a_save_leaves_no_episodes_to_go_on_with(
-    autoreset: str, make: MakeEnv
+    autoreset: str, make: MakeGym
 ) -> None:
     """The new process is elsewhere than the observation; the next step truncates the episode."""
     env = make(autoreset=autoreset)
@@ -189,7 +182,7 @@ def test_a_process_lost_before_a_save_leaves_no_episodes_to_go_on_with(
     assert env.state_dict()
 
 
-def test_a_step_that_hangs_is_replaced(make: MakeEnv, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_hangs_is_replaced(make: MakeGym, caplog: pytest.LogCaptureFixture) -> None:
     env = make("Hanging-v0")
     root = env.reset().set("action", torch.tensor([0, 2, 0]))
     started = time.monotonic()
@@ -199,7 +192,7 @@ def test_a_step_that_hangs_is_replaced(make: MakeEnv, caplog: pytest.LogCaptureF
     assert "environment 1 has not answered for 0.5 s" in caplog.text
 
 
-def test_processes_lost_again_and_again_end_the_run_in_one_line(make: MakeEnv) -> None:
+def test_processes_lost_again_and_again_end_the_run_in_one_line(make: MakeGym) -> None:
     env = make("Hanging-v0", step_timeout=0.2)
     root = env.reset().set("action", torch.tensor([0, 2, 0]))
     for _ in range(MAX_LOSSES):
@@ -208,7 +201,7 @@ def test_processes_lost_again_and_again_end_the_run_in_one_line(make: MakeEnv) -
         env.step(root)
 
 
-def test_an_exception_of_the_environment_is_not_a_loss(make: MakeEnv) -> None:
+def test_an_exception_of_the_environment_is_not_a_loss(make: MakeGym) -> None:
     env = make("Broken-v0")
     pids = [process.pid for process in env._vector.processes]
     with pytest.raises(WorkerError, match="KeyError in"):
@@ -216,7 +209,7 @@ def test_an_exception_of_the_environment_is_not_a_loss(make: MakeEnv) -> None:
     assert [process.pid for process in env._vector.processes] == pids
 
 
-def test_a_wrong_answer_is_refused_in_one_line(make: MakeEnv) -> None:
+def test_a_wrong_answer_is_refused_in_one_line(make: MakeGym) -> None:
     env = make("WrongAnswer-v0")
     with pytest.raises(WorkerError, match=r"^the result of a step .*: .*pickle[^\n]*$"):
         env.rollout(1)
@@ -224,7 +217,7 @@ def test_a_wrong_answer_is_refused_in_one_line(make: MakeEnv) -> None:
 
 @pytest.mark.parametrize("number", LOSSES)
 def test_close_does_not_wait_long_for_lost_processes(
-    number: int, make: MakeEnv, monkeypatch: pytest.MonkeyPatch
+    number: int, make: MakeGym, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("envs.gym.processes.SECONDS_TO_END", 0.3)
     env = make()
@@ -236,7 +229,7 @@ def test_close_does_not_wait_long_for_lost_processes(
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_close_in_the_middle_of_a_step_waits_less(make: MakeEnv) -> None:
+def test_close_in_the_middle_of_a_step_waits_less(make: MakeGym) -> None:
     env = make("Hanging-v0")
     pids = [process.pid for process in env._vector.processes]
     env.begin_step(env.reset().set("action", torch.tensor([0, 2, 0])))

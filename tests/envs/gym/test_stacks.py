@@ -1,6 +1,6 @@
 """Stacks of images, equal to those of Gymnasium's wrapper in every autoreset mode."""
 
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torchrl.envs.utils import check_env_specs
 
 from agents.dqn import DQN
 from envs.gym import GymnasiumEnv
+from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import check_that_transitions_are_not_overwritten
 from torchrl_gpu.environments.action_table import with_action_table
@@ -30,18 +31,9 @@ SEED = 7
 
 
 @pytest.fixture
-def make_gym() -> Iterator[Callable[..., GymnasiumEnv]]:
-    """Build environments with three copies by default, and close them after the test."""
-    made: list[GymnasiumEnv] = []
-
-    def make(**settings: Any) -> GymnasiumEnv:
-        settings = {"name": IMAGE, "num_envs": 3, "seed": SEED, "frame_stack": FRAMES, **settings}
-        made.append(GymnasiumEnv(**settings))
-        return made[-1]
-
-    yield make
-    for env in made:
-        env.close()
+def make_gym(make_gym: MakeGym) -> MakeGym:
+    """Build environments with three copies by default, observed as stacks of images."""
+    return partial(make_gym, name=IMAGE, num_envs=3, seed=SEED, frame_stack=FRAMES)
 
 
 def act(tensordict: TensorDictBase) -> TensorDictBase:
@@ -69,7 +61,7 @@ def transitions_by_hand(index: int, count: int) -> list[tuple[torch.Tensor, torc
 @pytest.mark.parametrize("autoreset", MODES)
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_stacks_equal_those_of_gymnasium(
-    make_gym: Callable[..., GymnasiumEnv], vectorization: str, autoreset: str
+    make_gym: MakeGym, vectorization: str, autoreset: str
 ) -> None:
     env = make_gym(vectorization=vectorization, autoreset=autoreset)
     rollout = env.rollout(40, act, break_when_any_done=False)
@@ -86,14 +78,14 @@ def test_stacks_equal_those_of_gymnasium(
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_specs_are_those_of_stacks(make_gym: Callable[..., GymnasiumEnv], autoreset: str) -> None:
+def test_specs_are_those_of_stacks(make_gym: MakeGym, autoreset: str) -> None:
     env = make_gym(autoreset=autoreset)
     check_env_specs(env)
     assert env.observation_spec["pixels"].shape == (3, 3 * FRAMES, 6, 8)
     assert env.capabilities.frame_stacks == {"pixels": FRAMES}
 
 
-def test_only_images_of_a_dict_are_stacked(make_gym: Callable[..., GymnasiumEnv]) -> None:
+def test_only_images_of_a_dict_are_stacked(make_gym: MakeGym) -> None:
     env = make_gym(name=f"{MODULE}:DictCounter-v0")
     assert env.capabilities.frame_stacks == {"camera": FRAMES}
     assert env.observation_spec["camera"].shape == (3, 3 * FRAMES, 6, 5)
@@ -102,14 +94,14 @@ def test_only_images_of_a_dict_are_stacked(make_gym: Callable[..., GymnasiumEnv]
 
 
 def test_discrete_actions_leave_the_stacks_declared_and_transforms_do_not(
-    make_gym: Callable[..., GymnasiumEnv],
+    make_gym: MakeGym,
 ) -> None:
     env = make_gym(name=f"{MODULE}:DictCounter-v0")
     assert with_action_table(env).capabilities.frame_stacks == {"camera": FRAMES}
     assert not as_environment(TransformedEnv(env, StepCounter())).capabilities.frame_stacks
 
 
-def test_a_reset_at_any_time_begins_new_stacks(make_gym: Callable[..., GymnasiumEnv]) -> None:
+def test_a_reset_at_any_time_begins_new_stacks(make_gym: MakeGym) -> None:
     env = make_gym()
     root = env.reset()
     for _ in range(2):
@@ -121,7 +113,7 @@ def test_a_reset_at_any_time_begins_new_stacks(make_gym: Callable[..., Gymnasium
     assert not env.reset()["pixels"].any()
 
 
-def test_returned_stacks_are_not_overwritten(make_gym: Callable[..., GymnasiumEnv]) -> None:
+def test_returned_stacks_are_not_overwritten(make_gym: MakeGym) -> None:
     env = make_gym(autoreset="same_step")
     check_that_transitions_are_not_overwritten(env, act, 12)
 
@@ -135,9 +127,7 @@ def test_an_environment_without_images_has_nothing_to_stack() -> None:
 
 
 @pytest.mark.parametrize("autoreset", MODES)
-def test_training_stores_each_image_once(
-    make_gym: Callable[..., GymnasiumEnv], autoreset: str, tmp_path: Path
-) -> None:
+def test_training_stores_each_image_once(make_gym: MakeGym, autoreset: str, tmp_path: Path) -> None:
     env = make_gym(name=f"{MODULE}:Camera-v0", autoreset=autoreset)
     cpu = torch.device("cpu")
     agent = DQN(observation_spec(env), env.action_spec, cpu, batch_size=8)

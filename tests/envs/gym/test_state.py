@@ -1,7 +1,6 @@
 """Open episodes that are saved and go on in another process, to the same bytes."""
 
 import logging
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from gymnasium.envs.classic_control import PendulumEnv
 from tensordict import TensorDictBase
 
 from envs.gym import GymnasiumEnv
+from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE, Unrepeatable
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -54,19 +54,15 @@ NEEDS = {
     "breakout": "ale_py",
 }
 
-Make = Callable[..., GymnasiumEnv]
-
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Make:
-    """Return a function that makes environments and closes them after the test."""
+def make(make_gym: MakeGym) -> MakeGym:
+    """Build environments of the kinds above."""
 
     def make(kind: str, **settings: Any) -> GymnasiumEnv:
         if kind in NEEDS:
             pytest.importorskip(NEEDS[kind], reason=f"{kind} needs {NEEDS[kind]}")
-        env = GymnasiumEnv(**{"num_envs": NUM_ENVS, "seed": 3, **KINDS[kind], **settings})
-        request.addfinalizer(env.close)
-        return env
+        return make_gym(**{"num_envs": NUM_ENVS, "seed": 3, **KINDS[kind], **settings})
 
     return make
 
@@ -110,7 +106,7 @@ def assert_same(ours: list[Any], theirs: list[Any]) -> None:
 
 
 def check_continues(
-    make: Make,
+    make: MakeGym,
     folder: Path,
     kind: str,
     *,
@@ -155,7 +151,7 @@ FAST = [kind for kind in KINDS if kind not in dict(SLOW)]
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "autoreset"), [*product(FAST, AUTORESETS), *SLOW])
-def test_episodes_go_on_exactly(kind: str, autoreset: str, make: Make, tmp_path: Path) -> None:
+def test_episodes_go_on_exactly(kind: str, autoreset: str, make: MakeGym, tmp_path: Path) -> None:
     check_continues(make, tmp_path, kind, autoreset=autoreset)
 
 
@@ -163,7 +159,7 @@ def test_episodes_go_on_exactly(kind: str, autoreset: str, make: Make, tmp_path:
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 @pytest.mark.parametrize(("kind", "begun"), [("cartpole", False), ("dict", True)])
 def test_episodes_in_processes_go_on_exactly(
-    kind: str, autoreset: str, begun: bool, make: Make, tmp_path: Path
+    kind: str, autoreset: str, begun: bool, make: MakeGym, tmp_path: Path
 ) -> None:
     settings = {"vectorization": "async", "autoreset": autoreset}
     check_continues(make, tmp_path, kind, begun=begun, **settings)
@@ -171,12 +167,12 @@ def test_episodes_in_processes_go_on_exactly(
 
 @pytest.mark.parametrize(("first", "second"), [("sync", "async"), ("async", "sync")])
 def test_episodes_go_on_in_the_other_vectorization(
-    first: str, second: str, make: Make, tmp_path: Path
+    first: str, second: str, make: MakeGym, tmp_path: Path
 ) -> None:
     check_continues(make, tmp_path, "pendulum", vectorization=first, resumed_as=second)
 
 
-def saved(make: Make, folder: Path, kind: str, **settings: Any) -> dict[str, Any]:
+def saved(make: MakeGym, folder: Path, kind: str, **settings: Any) -> dict[str, Any]:
     """Return the state of a collector in the middle of its episodes."""
     collector = collector_of(make(kind, **settings))
     collect(collector, Acting(collector.env), SAVED_AT, overlap=False)
@@ -188,7 +184,7 @@ def saved(make: Make, folder: Path, kind: str, **settings: Any) -> dict[str, Any
 def test_a_simulator_that_does_not_repeat_begins_new_episodes(
     kind: str,
     vectorization: str,
-    make: Make,
+    make: MakeGym,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -220,7 +216,7 @@ def test_a_simulator_that_does_not_repeat_begins_new_episodes(
     ],
 )
 def test_other_settings_begin_new_episodes(
-    settings: dict[str, Any], make: Make, tmp_path: Path
+    settings: dict[str, Any], make: MakeGym, tmp_path: Path
 ) -> None:
     state = saved(make, tmp_path, "cartpole")
     assert not collector_of(make("cartpole", **settings)).load_state_dict(state)
@@ -229,7 +225,7 @@ def test_other_settings_begin_new_episodes(
 @pytest.mark.parametrize("autoreset", AUTORESETS)
 @pytest.mark.parametrize(("limit", "other"), [(SAVED_AT + 9, SAVED_AT), (SAVED_AT, SAVED_AT + 9)])
 def test_another_end_of_the_saved_episode_begins_new_ones(
-    limit: int, other: int, autoreset: str, make: Make, tmp_path: Path
+    limit: int, other: int, autoreset: str, make: MakeGym, tmp_path: Path
 ) -> None:
     def limited(steps: int) -> dict[str, Any]:
         return {"options": {"max_episode_steps": steps}, "autoreset": autoreset}
@@ -254,14 +250,14 @@ class LegacyPendulum(PendulumEnv):
         return observation, np.array([reward]), *rest
 
 
-def test_other_generators_train_and_begin_new_episodes(make: Make, tmp_path: Path) -> None:
+def test_other_generators_train_and_begin_new_episodes(make: MakeGym, tmp_path: Path) -> None:
     gymnasium.register("Legacy-v0", LegacyPendulum, disable_env_checker=True)
     settings = {"name": "Legacy-v0", "vectorization": "async", "options": None}
     state = saved(make, tmp_path, "pendulum", **settings)
     assert not collector_of(make("pendulum", **settings)).load_state_dict(state)
 
 
-def test_vectorized_code_saves_no_episodes(make: Make, tmp_path: Path) -> None:
+def test_vectorized_code_saves_no_episodes(make: MakeGym, tmp_path: Path) -> None:
     vectorization = {"vectorization": "vector_entry_point"}
     env = make("counter", **vectorization)
     assert not env.capabilities.has_state
@@ -274,14 +270,16 @@ def test_vectorized_code_saves_no_episodes(make: Make, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["eval", "demo"])
-def test_evaluations_record_nothing(mode: str, make: Make) -> None:
+def test_evaluations_record_nothing(mode: str, make: MakeGym) -> None:
     env = make("counter", mode=mode)
     env.rollout(3)
     assert not env.capabilities.has_state
     assert env.state_dict() == {}
 
 
-def test_a_step_after_the_end_belongs_to_the_next_episode_once(make: Make, tmp_path: Path) -> None:
+def test_a_step_after_the_end_belongs_to_the_next_episode_once(
+    make: MakeGym, tmp_path: Path
+) -> None:
     """A restored environment that owed a reset owes none after an explicit one."""
     env = make("counter", autoreset="next_step")
     root, policy = env.reset(), Acting(env)
@@ -296,7 +294,7 @@ def test_a_step_after_the_end_belongs_to_the_next_episode_once(make: Make, tmp_p
 
 
 def test_long_replays_say_so(
-    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    make: MakeGym, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = saved(make, tmp_path, "walker")
     monkeypatch.setattr(recording, "_SECONDS_UNTIL_ANNOUNCED", 0.0)

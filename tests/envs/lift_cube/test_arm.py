@@ -235,9 +235,7 @@ def test_a_folder_named_genesis_is_not_taken_for_the_package(
         ),
     ],
 )
-def test_parts_that_the_file_lacks_are_named(
-    settings: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_parts_that_the_file_lacks_are_named(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
         LiftCubeEnv(num_envs=1, arm=Arm(**settings))
 

@@ -7,7 +7,7 @@ import torch
 
 from envs.lift_cube import LiftCubeEnv
 from tests.helpers.pipeline import EPISODE, live
-from tests.helpers.program import call, changed, environments_built_once
+from tests.helpers.program import Call, changed, environments_built_once
 from tests.helpers.programs import Start
 from trainers.components.choices import learning_agents
 
@@ -30,14 +30,10 @@ def test_agent_lives_on_an_accelerator(
 
 @pytest.mark.slow
 def test_film_shows_the_scene_and_the_wrist(
-    accelerator: torch.device,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    accelerator: torch.device, tmp_path: Path, program: Call
 ) -> None:
     film = ("mode=demo", "agent=random", "demo.episodes=1", *SMALL)
-    assert call(monkeypatch, tmp_path, *changed(film, f"device={accelerator.type}")) == 0
-    assert "height [mm]" in capfd.readouterr().out
+    assert "height [mm]" in program(*changed(film, f"device={accelerator.type}")).report()
     (path,) = tmp_path.glob("runs/lift_cube/random/videos/*.mp4")
     assert path.stat().st_size > 500
 
@@ -58,15 +54,9 @@ def test_film_shows_the_scene_and_the_wrist(
     ],
 )
 def test_wrong_setting_ends_in_one_line(
-    arguments: tuple[str, ...],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...], words: str, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, "agent=sac", "env=lift_cube", *arguments) == 2
-    (line,) = capfd.readouterr().err.strip().splitlines()
-    assert words in line
+    assert words in program("agent=sac", "env=lift_cube", *arguments).refusal()
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from tests.helpers.files import files_limited_to, names, one_line
+from tests.helpers.files import files_limited_to, names
 from tests.helpers.forks import forked
 from torchrl_gpu.checkpoints.checkpoint import (
     CheckpointFolder,
@@ -154,9 +154,8 @@ def test_a_part_that_was_deleted_ends_the_run_and_the_next_save_is_whole(tmp_pat
     folder = CheckpointFolder(tmp_path)
     first = folder.prepare(100, {}, ring(0, 1))()
     replay_path(first).unlink()
-    with pytest.raises(ConfigurationError, match=r"000100_replay.* was deleted while") as caught:
+    with pytest.raises(ConfigurationError, match=r"000100_replay.* was deleted while"):
         folder.prepare(200, {}, ring(2))()
-    one_line(caught)
     assert folder.latest() == first
     assert folder.since(200) == ()
 
@@ -192,9 +191,8 @@ def test_foreign_parts_of_a_replay_are_refused(tmp_path: Path) -> None:
         ({"rows": torch.zeros(2)}, "another version"),
     ]:
         save_state(replay_path(second), content)
-        with pytest.raises(ConfigurationError, match=said) as caught:
+        with pytest.raises(ConfigurationError, match=said):
             folder.load_replay(second)
-        one_line(caught)
 
 
 def test_a_checkpoint_is_written_after_its_replay(tmp_path: Path) -> None:
@@ -292,11 +290,8 @@ def test_find_checkpoint_reports_a_damaged_record_of_the_best(
 
 
 def test_find_checkpoint_names_the_missing_path(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"checkpoint=.*none: file or folder not found"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match=r"checkpoint=.*none: file or folder not found"):
         find_checkpoint(tmp_path / "none")
-    one_line(caught)
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(ConfigurationError, match=r"no frames_\*\.safetensors in .*checkpoints"):
         find_checkpoint(tmp_path)
@@ -316,9 +311,8 @@ def test_lookup_does_not_write(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigurationError, match="cannot write") as caught:
+    with pytest.raises(ConfigurationError, match="cannot write"):
         CheckpointFolder(tmp_path / "file" / "checkpoints").prepare(1, {})()
-    one_line(caught)
     assert (tmp_path / "file").read_text() == "mine"
 
 

@@ -18,7 +18,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.helpers.files import files_limited_to, names, one_line
+from tests.helpers.files import files_limited_to, names
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
 from torchrl_gpu.checkpoints.files import atomic_file
@@ -304,9 +304,8 @@ def test_a_header_that_names_other_bytes_is_rejected(
         header["__metadata__"]["checksum"] = _checksum(path)
         text = json.dumps(header, separators=(",", ":")).encode()
         path.write_bytes(struct.pack("<Q", len(text)) + text + whole[start:])
-    with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
+    with pytest.raises(ConfigurationError, match="truncated or damaged"):
         load_state(path)
-    one_line(caught)
 
 
 def test_more_values_than_a_file_may_hold_are_not_saved(path: Path) -> None:
@@ -334,7 +333,7 @@ def test_a_truncated_file_is_rejected_at_every_length(path: Path, tmp_path: Path
         cut.write_bytes(whole[:length])
         with pytest.raises(ConfigurationError, match="truncated or damaged") as caught:
             load_state(cut)
-        assert str(cut) in one_line(caught)
+        assert str(cut) in str(caught.value)
 
 
 def test_one_changed_bit_is_detected_at_every_position(path: Path) -> None:
@@ -344,9 +343,8 @@ def test_one_changed_bit_is_detected_at_every_position(path: Path) -> None:
         damaged = bytearray(whole)
         damaged[position] ^= 1
         path.write_bytes(damaged)
-        with pytest.raises(ConfigurationError) as caught:
+        with pytest.raises(ConfigurationError):
             load_state(path)
-        one_line(caught)
 
 
 class _Bomb:
@@ -370,9 +368,8 @@ def test_a_pickle_is_rejected_without_being_loaded(tmp_path: Path, kind: str, su
             file.writestr("data.pkl", pickle.dumps(_Bomb(ran)))
     else:
         torch.save(content, path, _use_new_zipfile_serialization=kind == "torch.save")
-    with pytest.raises(ConfigurationError, match=r"pickle.*can run code") as caught:
+    with pytest.raises(ConfigurationError, match=r"pickle.*can run code"):
         load_state(path)
-    one_line(caught)
     assert not ran.exists()
 
 
@@ -385,18 +382,16 @@ def test_a_pickle_without_magic_bytes_is_recognised_by_its_suffix(tmp_path: Path
 
 def test_safetensors_of_another_program_are_rejected(path: Path) -> None:
     safetensors.torch.save_file({"a": torch.ones(1)}, path, metadata={"format": "pt"})
-    with pytest.raises(ConfigurationError, match="not a checkpoint of torchrl-gpu") as caught:
+    with pytest.raises(ConfigurationError, match="not a checkpoint of torchrl-gpu"):
         load_state(path)
-    one_line(caught)
 
 
 def test_a_newer_format_is_rejected(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("torchrl_gpu.checkpoints.state_file.VERSION", 2)
         save_state(path, {"a": 1})
-    with pytest.raises(ConfigurationError, match=r"format 2.*up to 1.*update") as caught:
+    with pytest.raises(ConfigurationError, match=r"format 2.*up to 1.*update"):
         load_state(path)
-    one_line(caught)
 
 
 # Writing
@@ -413,10 +408,9 @@ def test_a_full_disk_leaves_the_old_file_intact(path: Path) -> None:
     save_state(path, {"a": 1})
     with (
         files_limited_to(50_000),
-        pytest.raises(ConfigurationError, match=r"cannot write .*File too large") as caught,
+        pytest.raises(ConfigurationError, match=r"cannot write .*File too large"),
     ):
         save_state(path, {"a": torch.zeros(100_000)})
-    one_line(caught)
     assert load_state(path) == {"a": 1}
     assert names(path.parent) == [path.name]
 

@@ -31,11 +31,9 @@ def test_auto_returns_a_working_device() -> None:
 
 @pytest.mark.parametrize("name", ["gpu", "", "cuda:99", "cpu:1", "cuda:first", "npu"])
 def test_an_unavailable_device_is_rejected_in_one_line(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"this machine has: auto, .*cpu$") as refusal:
+    said = rf"^device={name} .*this machine has: auto, .*cpu$"
+    with pytest.raises(ConfigurationError, match=said):
         resolve_device(name)
-    message = str(refusal.value)
-    assert message.startswith(f"device={name} ")
-    assert "\n" not in message
 
 
 @pytest.mark.skipif(not HAS_NO_ACCELERATOR, reason="this machine has an accelerator")

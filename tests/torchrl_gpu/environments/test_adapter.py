@@ -82,11 +82,7 @@ def constant(action: torch.Tensor) -> TensorDictModule:
 
 
 class Odd(EnvBase):
-    """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars.
-
-    Args:
-        observation: specs of additional leaves, `[2, 3, ...]`.
-    """
+    """Counts in unusual shapes and dtypes: a batch of two dimensions, float64, scalars."""
 
     def __init__(self, **observation: Any) -> None:
         super().__init__(device="cpu", batch_size=[2, 3])
@@ -304,9 +300,8 @@ def test_one_hot_actions_are_rejected_with_a_hint() -> None:
 def test_several_choices_at_once_are_rejected_with_a_hint(spec: TensorSpec) -> None:
     env = IdentityEnv(num_envs=4)
     env.action_spec = spec
-    with pytest.raises(ConfigurationError, match="env=gym offers all combinations") as caught:
+    with pytest.raises(ConfigurationError, match="env=gym offers all combinations"):
         DQN(observation_spec(env), action_spec(env), CPU)
-    assert "\n" not in str(caught.value)
 
 
 def test_an_unsupported_observation_is_rejected_in_one_line() -> None:
@@ -316,11 +311,7 @@ def test_an_unsupported_observation_is_rejected_in_one_line() -> None:
 
 
 class _Scene(Environment):
-    """Shows random pictures; an episode lasts a step.
-
-    Args:
-        picture: spec of the observation, `[2, ...]`.
-    """
+    """Shows random pictures of a spec `[2, ...]`; an episode lasts a step."""
 
     def __init__(self, picture: TensorSpec) -> None:
         super().__init__(device="cpu", batch_size=[2])
@@ -400,7 +391,7 @@ def test_an_environment_that_loses_last_observations_is_rejected() -> None:
     env.close()
 
 
-def test_a_torchrl_environment_can_be_evaluated(tmp_path: Path) -> None:
+def test_a_torchrl_environment_can_be_evaluated() -> None:
     env = limited_pendulums()
     agent = build_for(env, SAC)
     result = evaluate(env, agent.policy, CPU, episodes=8)

@@ -53,14 +53,8 @@ class Stream:
     """Transitions of environments that stack frames, with a record of all of them.
 
     The reward of a transition is its number, which identifies it in a sample. Episodes end at
-    random. Interruptions at random restart all environments without a done flag.
-
-    Args:
-        num_envs: number of environments.
-        done_probability: probability that a step ends an episode.
-        interruption_probability: probability of an interruption after a step.
-        brightest: largest value of a pixel; 0 makes all frames equal.
-        reset_steps: whether an episode begins by an inactive step, as in next-step autoreset.
+    random. Interruptions at random restart all environments without a done flag. All frames are
+    equal with 0 as the brightest pixel; reset steps are inactive ones, as in next-step autoreset.
     """
 
     def __init__(

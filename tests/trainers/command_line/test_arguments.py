@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from tests.helpers.program import call
+from tests.helpers.program import Call, call
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
@@ -22,17 +22,10 @@ BASE = ["agent=sac", "env=fanuc"]
 TOO_LONG = 300 * "x"
 SHORT = [
     *BASE,
-    "device=cpu",
-    "env.num_envs=8",
-    "env.num_workers=1",
-    "trainer.total_frames=640",
-    "trainer.random_frames=160",
-    "trainer.replay_capacity=5000",
-    "trainer.log_interval=160",
-    "trainer.checkpoint_interval=320",
-    "trainer.evaluation_interval=320",
-    "trainer.evaluation_episodes=8",
-    "evaluation.episodes=8",
+    *("device=cpu", "env.num_envs=8", "env.num_workers=1", "trainer.total_frames=640"),
+    *("trainer.random_frames=160", "trainer.replay_capacity=5000", "trainer.log_interval=160"),
+    *("trainer.checkpoint_interval=320", "trainer.evaluation_interval=320"),
+    *("trainer.evaluation_episodes=8", "evaluation.episodes=8"),
 ]
 
 
@@ -195,29 +188,17 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
     ],
 )
 def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, tmp_path: Path, program: Call
 ) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "other.urdf").write_text('<robot name="stick"><link name="base"/></robot>')
     before = sorted(tmp_path.rglob("*"))
-    assert call(monkeypatch, tmp_path, *arguments) == 2
-    output, errors = capfd.readouterr()
-    assert output == ""
-    lines = errors.strip().splitlines()
-    assert len(lines) == 1, errors
-    assert lines[0].startswith("error: ")
-    assert said in f"{lines[0]}\n"
+    assert said in f"error: {program(*arguments).refusal()}\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_help_lists_the_settings_of_an_encoder(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, Path.cwd(), "agent=sac", "env=fanuc", "--help") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_help_lists_the_settings_of_an_encoder(program: Call) -> None:
+    lines = program(*BASE, "--help").report().splitlines()
     assert any(line.startswith("  agent.encoder.channels ") for line in lines)
     pairs = itertools.pairwise(lines)
     assert not any(line.startswith("Settings of ") and not after for line, after in pairs)
@@ -246,26 +227,17 @@ def test_run_writes_configuration_metrics_checkpoints_and_summary(trained: Path)
     assert (trained / "checkpoints" / "frames_000000000640.safetensors").is_file()
 
 
-def test_eval_needs_only_a_checkpoint(
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_eval_needs_only_a_checkpoint(trained: Path, program: Call) -> None:
     arguments = ["mode=eval", f"checkpoint={trained}", "evaluation.episodes=9"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
-    assert "9 episodes" in capfd.readouterr().out
+    assert "9 episodes" in program(*arguments).report()
     (written,) = (trained / "evaluations").iterdir()
     assert json.loads(written.read_text())["episodes"] == 9
 
 
-def test_printed_commands_run_as_they_stand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_commands_run_as_they_stand(tmp_path: Path, program: Call) -> None:
     """Also in a folder whose name contains special characters of the shell and of lists."""
     short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3", "trainer.profile=true"]
-    assert call(monkeypatch, tmp_path, *short, "runs=my runs, (old)") == 0
-    output = capfd.readouterr().out
+    output = program(*short, "runs=my runs, (old)").report()
     assert "tensorboard" not in output, "no curves were written for it"
     assert "copies       none: environment and policy are on one device" in output
     assert "per frame" in output
@@ -273,33 +245,26 @@ def test_printed_commands_run_as_they_stand(
     assert json.loads(summary.read_text())["profile"]["parts"]["simulate"]["share"] > 0
     (command,) = [line for line in output.splitlines() if "trainers.run" in line]
     _, arguments = command.split("python -m trainers.run ")
-    assert call(monkeypatch, tmp_path, *shlex.split(arguments), "demo.episodes=1") == 0
+    assert program(*shlex.split(arguments), "demo.episodes=1").code == 0
     assert list(tmp_path.glob("my runs, (old)/fanuc/sac/*/videos/*.mp4"))
 
 
 @pytest.mark.parametrize("video", ["mp4", "gif"])
 def test_demo_writes_a_film_and_reports_its_episodes(
-    video: str,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    video: str, trained: Path, program: Call
 ) -> None:
     arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
     arguments += ["env.max_episode_steps=3"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    output = program(*arguments).report()
     (film,) = (trained / "videos").glob(f"*.{video}")
     assert film.stat().st_size > 5_000
-    output = capfd.readouterr().out
     assert "3.0 steps, 1 episode\n" in output
     assert "mean at the end: distance [mm]" in output
 
 
-def test_resumed_run_continues_in_its_folder(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_resumed_run_continues_in_its_folder(trained: Path, tmp_path: Path, program: Call) -> None:
     arguments = [f"checkpoint={trained}", "trainer.total_frames=800", "precision=bf16"]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert program(*arguments).code == 0
     assert json.loads((trained / "summary.json").read_text())["frames"] == 800
     assert OmegaConf.load(trained / "config.yaml").precision == "bf16"
     assert not (tmp_path / "runs").exists()
@@ -320,12 +285,7 @@ def test_resumed_run_continues_in_its_folder(
     ],
 )
 def test_unusable_checkpoint_is_refused(
-    spoil: object,
-    said: str,
-    trained: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    spoil: object, said: str, trained: Path, tmp_path: Path, program: Call
 ) -> None:
     path = tmp_path / "frames_000000000001.safetensors"
     state = load_state(find_checkpoint(trained))
@@ -333,37 +293,28 @@ def test_unusable_checkpoint_is_refused(
     spoil(path, state)  # type: ignore[operator]
     if said.startswith(("agent=", "env=")):
         save_state(path, state)
-    assert call(monkeypatch, tmp_path, *BASE, f"checkpoint={path}") == 2
-    errors = capfd.readouterr().err.strip().splitlines()
-    assert len(errors) == 1, errors
-    assert errors[0].startswith("error: ")
-    assert said in errors[0]
+    assert said in program(*BASE, f"checkpoint={path}").refusal()
 
 
-def test_help_lists_choices_and_describes_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert call(monkeypatch, tmp_path, *BASE, "--help") == 0
-    text = capsys.readouterr().out
+def test_help_lists_choices_and_describes_settings(program: Call) -> None:
+    text = program(*BASE, "--help").report()
     assert "python -m trainers.run agent=AGENT env=ENV" in text
     for setting in ("agent.learning_rate", "env.num_envs", "trainer.total_frames", "demo.video"):
         assert setting in text
     assert "environment steps to train for, at least 1 (144000, preset)" in " ".join(text.split())
 
 
-def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, str]:
+def help_of(program: Call, *arguments: str) -> dict[str, str]:
     """Return the entries of the help text by the name of the setting."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, Path.cwd(), *arguments, "--help") == 0
-    text = re.sub(r"\n {34}", " ", capsys.readouterr().out)
+    text = re.sub(r"\n {34}", " ", program(*arguments, "--help").report())
     lines = [line.split(maxsplit=1) for line in text.splitlines() if line.startswith("  ")]
     return {name: rest[0] for name, *rest in lines if rest}
 
 
-def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_the_values_that_the_command_uses(program: Call) -> None:
     given = ["agent.gamma=0.9", "agent.learning_rate_end=0", "seed=7"]
     given += ["agent.learning_rate_frames=${trainer.total_frames}"]
-    shown = help_of(capsys, *BASE, *given)
+    shown = help_of(program, *BASE, *given)
     for name, end in {
         "agent.learning_rate": "(0.002, preset)",
         "agent.hidden_sizes": "([64, 64], preset)",
@@ -376,7 +327,7 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
         "seed": "(7, typed)",
     }.items():
         assert shown[name].endswith(f" {end}"), name
-    without = help_of(capsys, *BASE, "experiment=null", "env.num_envs=auto", "-m", "seed=4,5")
+    without = help_of(program, *BASE, "experiment=null", "env.num_envs=auto", "-m", "seed=4,5")
     assert without["agent.learning_rate"].endswith("(0.0003)")
     assert without["env.num_envs"].endswith("(auto, typed)")
     assert without["seed"].endswith("(4, typed)")
@@ -385,13 +336,11 @@ def test_help_shows_the_values_that_the_command_uses(capsys: pytest.CaptureFixtu
     assert settings.agent.settings["learning_rate_frames"] == 144_000
 
 
-def test_help_shows_the_settings_of_a_checkpoint(
-    trained: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_shows_the_settings_of_a_checkpoint(trained: Path, program: Call) -> None:
     given = ["trainer.random_frames=200", "seed=7"]
     # Another test continues the run.
     first = trained / "checkpoints" / "frames_000000000640.safetensors"
-    shown = help_of(capsys, f"checkpoint={first}", *given)
+    shown = help_of(program, f"checkpoint={first}", *given)
     settings = settings_of(f"checkpoint={first}", *given)
     for name, end in {
         "agent.hidden_sizes": "([64, 64], checkpoint)",
@@ -437,14 +386,14 @@ class OwnCollectors(Collectors):
 
 
 def test_help_shows_the_settings_of_own_classes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     (tmp_path / "own_classes.py").write_text(_OWN)
     monkeypatch.syspath_prepend(tmp_path)
     for encoder in ("agent.encoder._target_=own_classes.OwnEncoder", "agent.encoder.shared=true"):
         own = ["agent._target_=own_classes.OwnAgent", "env=fanuc", encoder]
         own += [f"{g}._target_=own_classes.Own{g.title()}" for g in ("trainer", "collectors")]
-        shown = help_of(capsys, *own)
+        shown = help_of(program, *own)
         assert shown["agent.boldness"] == "share of bold actions, at least 0 (0.25)"
         assert shown["agent.learning_rate"].endswith("(0.0003)")
         assert ("agent.encoder.depth" in shown) == ("OwnEncoder" in encoder)
@@ -461,21 +410,13 @@ def test_help_shows_the_settings_of_own_classes(
     ],
 )
 def test_help_on_what_cannot_be_used_is_an_error(
-    arguments: list[str],
-    said: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, program: Call
 ) -> None:
-    assert call(monkeypatch, Path.cwd(), *arguments, "--help") == 2
-    output, errors = capsys.readouterr()
-    assert (output, errors.count("\n")) == ("", 1)
-    assert errors.startswith(f"error: {said}")
+    assert program(*arguments, "--help").refusal().startswith(said)
 
 
-def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, Path.cwd(), "--help") == 0
-    text = capsys.readouterr().out
+def test_help_lists_every_general_setting(program: Call) -> None:
+    text = program("--help").report()
     section = text[text.index("General settings") : text.index("Settings of agent")]
     assert [line.split()[0] for line in section.splitlines()[1:] if line[2:3].strip()] == (
         list(parameters_of(GeneralSettings))
@@ -485,9 +426,6 @@ def test_help_lists_every_general_setting(capsys: pytest.CaptureFixture[str]) ->
     assert "number of CPU threads of PyTorch, 1 to 1,024; null for one per core" in words
 
 
-def test_help_marks_required_settings(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    assert call(monkeypatch, tmp_path, "agent=dqn", "env=gym", "--help") == 0
-    text = " ".join(capsys.readouterr().out.split())
+def test_help_marks_required_settings(program: Call) -> None:
+    text = " ".join(program("agent=dqn", "env=gym", "--help").report().split())
     assert "imports `package` first (required)" in text

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from tests.helpers.browser import find_browser, open_page
-from tests.helpers.program import call, environments_built_once
+from tests.helpers.program import Call, call, environments_built_once
 from torchrl_gpu.checkpoints.files import new_file, partial_file
 from trainers.comparing.command import write_page
 from trainers.comparing.drawing import Curve, draw_curves
@@ -71,6 +71,11 @@ def edit(path: Path, *replacements: tuple[str, str]) -> None:
         assert old in text
         text = text.replace(old, new)
     path.write_text(text)
+
+
+def edit_summary(folder: Path, **changes: Any) -> None:
+    path = folder / "summary.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def test_runs_with_equal_settings_but_the_seed_form_a_group(runs: Path) -> None:
@@ -182,9 +187,7 @@ def test_a_learning_curve_ends_with_the_shortest_of_its_runs(runs: Path) -> None
 def test_runs_of_scripts_are_told_apart_by_their_agents(runs: Path) -> None:
     for folder, agent in zip(folders(runs)[:2], ("SAC", "PPO"), strict=True):
         (folder / "config.yaml").write_text("{}\n")
-        summary = json.loads((folder / "summary.json").read_text())
-        summary.update(agent=agent, env="Mine")
-        (folder / "summary.json").write_text(json.dumps(summary))
+        edit_summary(folder, agent=agent, env="Mine")
     found = grouped(read_runs(folders(runs)[:2]))
     assert {group.runs[0].agent for group in found["Mine"]} == {"SAC", "PPO"}
 
@@ -290,8 +293,7 @@ def test_a_run_without_a_finite_score_is_left_out(
     name: str, value: Any, runs: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = folders(runs)[0]
-    summary = json.loads((folder / "summary.json").read_text())
-    (folder / "summary.json").write_text(json.dumps({**summary, name: value}))
+    edit_summary(folder, **{name: value})
     assert len(read_runs([runs])) == 2
     assert f"left out: {folder / 'summary.json'} has no finite score" in caplog.text
 
@@ -334,14 +336,11 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_comparison_is_a_table_and_one_offline_file(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_comparison_is_a_table_and_one_offline_file(runs: Path, program: Call) -> None:
     film = folders(runs)[0] / "videos" / "demo.gif"
     film.parent.mkdir()
     Image.new("RGB", (8, 8)).save(film)
-    assert call(monkeypatch, Path.cwd(), "compare", str(runs), "mean_return=5") == 0
-    table = capsys.readouterr().out
+    table = program("compare", str(runs), "mean_return=5").report()
     assert "frames to 5" in table
     assert re.search(r"^agent.learning_rate +0\.\d+ +0\.\d+$", table, re.MULTILINE)
     assert table.endswith("page: compare.html\n")
@@ -354,7 +353,7 @@ def test_comparison_is_a_table_and_one_offline_file(
     assert len(page.sources) == 1
     assert "NaN" not in text
     assert " nan" not in text
-    assert call(monkeypatch, Path.cwd(), "compare", str(runs)) == 0  # overwrites nothing
+    assert program("compare", str(runs)).code == 0  # overwrites nothing
     assert Path("compare_2.html").exists()
 
 
@@ -471,9 +470,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_one_line(
-    case: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_is_refused_in_one_line(case: str, runs: Path, program: Call) -> None:
     Path("kept.html").write_text("mine")
     run = folders(runs)[0]
     Path("empty").mkdir()
@@ -490,21 +487,14 @@ def test_bad_input_is_refused_in_one_line(
     Path("foreign/config.yaml").write_text("env: fanuc\nagent: [sac]\n")
     before = sorted(Path.cwd().glob("*.html"))
     arguments, message = REFUSED[case]
-    assert call(monkeypatch, Path.cwd(), "compare", *(a.format(run=run) for a in arguments)) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.startswith("error: ")
-    assert error.count("\n") == 1
+    assert message in program("compare", *(a.format(run=run) for a in arguments)).refusal()
     assert sorted(Path.cwd().glob("*.html")) == before
     assert Path("kept.html").read_text() == "mine"
 
 
-def test_a_report_is_on_one_run(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(monkeypatch, Path.cwd(), "report", str(runs)) == 2
-    assert "runs: a report is on one run, and there are 3" in capsys.readouterr().err
-    assert call(monkeypatch, Path.cwd(), "report", str(folders(runs)[0])) == 0
+def test_a_report_is_on_one_run(runs: Path, program: Call) -> None:
+    assert "runs: a report is on one run, and there are 3" in program("report", str(runs)).refusal()
+    assert program("report", str(folders(runs)[0])).code == 0
     text = Path("report.html").read_text()
     assert "agent.learning_rate" in text  # all settings
     assert "system/memory" in text

@@ -11,7 +11,8 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from tests.helpers.program import call
+from tests.helpers.program import Call
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy, save_policy
@@ -20,14 +21,9 @@ from trainers.modes.outcome import command_of
 from trainers.run import run, settings_of
 
 QUICK = [
-    "device=cpu",
-    "trainer.total_frames=16",
-    "trainer.random_frames=8",
-    "trainer.evaluation_episodes=1",
-    "trainer.replay_capacity=100",
-    "trainer.loggers=[csv]",
-    "evaluation.episodes=1",
-    "agent.hidden_sizes=[8]",
+    *("device=cpu", "trainer.total_frames=16", "trainer.random_frames=8"),
+    *("trainer.evaluation_episodes=1", "trainer.replay_capacity=100", "trainer.loggers=[csv]"),
+    *("evaluation.episodes=1", "agent.hidden_sizes=[8]"),
 ]
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null"]
 # A module of the user, and one of Python's that acts when it is imported.
@@ -37,9 +33,7 @@ SECRET = "correct horse"
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    newest = run(*CARTPOLE, *QUICK, f"runs={tmp_path_factory.mktemp('runs')}").newest
-    assert newest is not None
-    return newest
+    return find_checkpoint(run(*CARTPOLE, *QUICK, f"runs={tmp_path_factory.mktemp('runs')}").folder)
 
 
 @pytest.fixture
@@ -160,7 +154,6 @@ def test_a_file_resolves_nothing(
     file = spoilt(checkpoint, tmp_path, VALUES[case])
     with pytest.raises(ConfigurationError, match="not a plain value") as refused:
         WAYS[way](file, tmp_path)
-    assert "\n" not in str(refused.value)
     assert SECRET not in str(refused.value)
     assert seen == []
 
@@ -212,24 +205,20 @@ def test_a_setting_still_follows_a_number_of_its_file(checkpoint: Path, tmp_path
 
 
 def test_classes_that_the_user_types_or_trusts_are_imported(
-    tmp_path: Path,
-    seen: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, seen: list[str], program: Call
 ) -> None:
     own = ["agent._target_=own_robots.Own", "agent.encoder._target_=own_robots.Seen"]
     world = ["env._target_=own_robots.World", "env.name=CartPole-v1"]
-    assert call(monkeypatch, tmp_path, *own, *world, *QUICK) == 0
-    (demo,) = [line for line in capfd.readouterr().out.splitlines() if "mode=demo" in line]
+    output = program(*own, *world, *QUICK).report()
+    (demo,) = [line for line in output.splitlines() if "mode=demo" in line]
     (config,) = (tmp_path / "runs").rglob("config.yaml")
     folder = config.parent
     evaluate = ["mode=eval", f"checkpoint={folder}", "device=cpu"]
-    assert call(monkeypatch, tmp_path, *evaluate) == 2
-    assert capfd.readouterr().err.strip().endswith("add trust=own_robots")
-    assert call(monkeypatch, tmp_path, *evaluate, *own, world[0]) == 0
-    assert call(monkeypatch, tmp_path, *evaluate, "trust=[other,own_robots]") == 0
+    assert program(*evaluate).refusal().endswith("add trust=own_robots")
+    assert program(*evaluate, *own, world[0]).code == 0
+    assert program(*evaluate, "trust=[other,own_robots]").code == 0
     printed = shlex.split(demo.split("python -m trainers.run ")[1])
-    assert call(monkeypatch, tmp_path, *printed, "demo.episodes=1") == 0
+    assert program(*printed, "demo.episodes=1").code == 0
 
     with pytest.raises(ConfigurationError, match=r"add trust=own_robots$"):
         load_policy(folder)

@@ -14,7 +14,7 @@ from envs.marinenav.page import sources
 from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
 from tests.helpers.browser import evaluate, open_page
 from tests.helpers.policies import MANY, random_weights, saved
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from torchrl_gpu.environments.capabilities import Capabilities
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.page import INTERPRETER, PAGE
@@ -101,13 +101,11 @@ def test_a_network_that_a_browser_cannot_run_has_no_page(
 
 
 @pytest.mark.slow
-def test_vessels_of_a_shipped_policy_arrive_in_the_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_vessels_of_a_shipped_policy_arrive_in_the_page(tmp_path: Path, program: Call) -> None:
     arguments = ["mode=export", "checkpoint=pretrained:marinenav/ac_iqn", "device=cpu"]
-    assert call(monkeypatch, tmp_path, *arguments, "evaluation.episodes=4", "env.num_envs=4") == 0
+    output = program(*arguments, "evaluation.episodes=4", "env.num_envs=4").report()
     (path,) = tmp_path.rglob(PAGE)
-    assert path.as_uri() in capsys.readouterr().out
+    assert path.as_uri() in output
     page = path.read_text(encoding="utf-8")
     assert "no vortices. This page leaves out its sensor noise." in page
     assert "default-src 'none'" in page, "the page could reach a network"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.program import call
+from tests.helpers.program import Call, call
 from trainers.exporting.contract import CONTRACT, ONNX, PT2, sha256
 from trainers.exporting.leapp import LEAPP
 from trainers.exporting.page import PAGE
@@ -17,14 +17,9 @@ from trainers.exporting.page import PAGE
 pytest.importorskip("onnxscript")
 
 SHORT = [
-    "device=cpu",
-    "agent.hidden_sizes=[16,16]",
-    "trainer.total_frames=80",
-    "trainer.replay_capacity=1000",
-    "trainer.random_frames=40",
-    "trainer.evaluation_episodes=4",
-    "evaluation.episodes=4",
-    "trainer.loggers=[csv]",
+    *("device=cpu", "agent.hidden_sizes=[16,16]", "trainer.total_frames=80"),
+    *("trainer.replay_capacity=1000", "trainer.random_frames=40", "trainer.evaluation_episodes=4"),
+    *("evaluation.episodes=4", "trainer.loggers=[csv]"),
 ]
 # A group of vessels with sets; a table of actions in the range of the simulator.
 RUNS = {
@@ -50,12 +45,10 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
-def test_an_export_keeps_another_one_of_the_same_name(
-    tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_export_keeps_another_one_of_the_same_name(run: Path, program: Call) -> None:
     (older,) = (run / "exports").iterdir()
     before = {path: path.read_bytes() for path in older.iterdir()}
-    assert call(monkeypatch, tmp_path, "mode=export", f"checkpoint={run}") == 0
+    assert program("mode=export", f"checkpoint={run}").code == 0
     new = older.with_name(f"{older.name}_2")
     assert {path.name for path in new.iterdir()} == {path.name for path in before}
     assert {path: path.read_bytes() for path in older.iterdir()} == before
@@ -71,18 +64,12 @@ def export(run: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(
-    run: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(run: Path, program: Call) -> None:
     (folder,) = (run / "exports").iterdir()
     page = [PAGE] if "marinenav" in folder.parts else []
     names = sorted(path.name for path in folder.iterdir())
     assert names == [CONTRACT, LEAPP, *page, ONNX, PT2]
-    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={folder}") == 0
-    title, *lines = capfd.readouterr().out.splitlines()
+    title, *lines = program("mode=eval", f"policy={folder}").report().splitlines()
     assert title == str(folder)
     (written,) = (run / "evaluations").glob("*.json")
     result = json.loads(written.read_text())
@@ -95,11 +82,9 @@ def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(
     written.unlink()
 
 
-def test_an_exported_policy_is_filmed(
-    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exported_policy_is_filmed(export: Path, tmp_path: Path, program: Call) -> None:
     film = ["demo.episodes=1", "demo.num_envs=1", "demo.speed=10"]
-    assert call(monkeypatch, tmp_path, "mode=demo", f"policy={export}", *film) == 0
+    assert program("mode=demo", f"policy={export}", *film).code == 0
     assert list(tmp_path.glob("runs/**/export/videos/*.mp4"))
 
 
@@ -182,43 +167,28 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_folder_is_refused_in_one_line(
-    case: str,
-    export: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    case: str, export: Path, tmp_path: Path, program: Call
 ) -> None:
     damage, said = BROKEN[case]
     damage(export)
-    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 2
-    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert len(errors) == 1
-    assert said in errors[0]
+    assert said in program("mode=eval", f"policy={export}").refusal()
     assert not list(tmp_path.glob("runs/**/*.json"))
 
 
-def test_only_json_and_onnx_are_read(
-    export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_json_and_onnx_are_read(export: Path, program: Call) -> None:
     (export / PT2).write_bytes(b"not a program")
     (export / LEAPP).unlink()
-    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 0
+    assert program("mode=eval", f"policy={export}").code == 0
 
 
-def test_weights_in_other_files_are_refused(
-    export: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_weights_in_other_files_are_refused(export: Path, tmp_path: Path, program: Call) -> None:
     onnx = pytest.importorskip("onnx")
     model = onnx.load(export / ONNX)
     onnx.save(model, export / ONNX, save_as_external_data=True, location="w", size_threshold=0)
     rehash(export)
     (tmp_path / "w").write_bytes((export / "w").read_bytes())
-    assert call(monkeypatch, tmp_path, "mode=eval", f"policy={export}") == 2
-    (error,) = capfd.readouterr().err.strip().splitlines()[-1:]
-    assert f"policy={export}: policy.onnx cannot be run: " in error
+    said = program("mode=eval", f"policy={export}").refusal()
+    assert f"policy={export}: policy.onnx cannot be run: " in said
 
 
 @pytest.mark.parametrize(
@@ -237,15 +207,9 @@ def test_weights_in_other_files_are_refused(
     ],
 )
 def test_bad_settings_are_refused_in_one_line(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, *arguments) == 2
-    (error,) = capfd.readouterr().err.splitlines()
-    assert error.startswith(f"error: {said}")
+    assert program(*arguments).refusal().startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -256,17 +220,12 @@ def test_bad_settings_are_refused_in_one_line(
     ],
 )
 def test_a_missing_extra_is_named(
-    arguments: list[str],
-    missing: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], missing: str, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     def find(name: str) -> Any:
         return None if name == missing else find_spec(name)
 
     monkeypatch.setattr("trainers.exporting.extra.find_spec", find)
-    assert call(monkeypatch, tmp_path, *arguments) == 2
-    (error,) = capfd.readouterr().err.splitlines()[-1:]
     setting = "mode=export" if "mode=export" in arguments else "policy=export"
-    assert error == f'error: {setting}: {missing} not installed; pip install "torchrl-gpu[export]"'
+    said = program(*arguments).refusal()
+    assert said == f'{setting}: {missing} not installed; pip install "torchrl-gpu[export]"'

@@ -1,4 +1,3 @@
-import csv
 import errno
 import importlib.util
 import json
@@ -15,14 +14,10 @@ from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.helpers.files import files_limited_to
+from tests.helpers.training import metric_rows
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import settings_of
 from trainers.runs.loggers import LoggerName, MetricLogger
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def csv_logger(folder: Path) -> MetricLogger:
@@ -44,7 +39,7 @@ def test_csv_columns_grow_and_absent_values_are_empty(tmp_path: Path) -> None:
     logger.log(200, {"b, quoted": 2})
     logger.log(300, {})
     logger.log(400, {"a": 4, "c": 3})
-    assert rows(tmp_path) == [
+    assert metric_rows(tmp_path) == [
         {"frames": "100", "a": "1.0", "b, quoted": "", "c": ""},
         {"frames": "200", "a": "", "b, quoted": "2.0", "c": ""},
         {"frames": "300", "a": "", "b, quoted": "", "c": ""},
@@ -57,8 +52,8 @@ def test_csv_of_an_earlier_run_is_continued(tmp_path: Path) -> None:
     resumed = csv_logger(tmp_path)
     resumed.log(200, {"b": 2})
     resumed.log(300, {"a": 3})
-    assert [row["frames"] for row in rows(tmp_path)] == ["100", "200", "300"]
-    assert rows(tmp_path)[0] == {"frames": "100", "a": "1.0", "b": ""}
+    assert [row["frames"] for row in metric_rows(tmp_path)] == ["100", "200", "300"]
+    assert metric_rows(tmp_path)[0] == {"frames": "100", "a": "1.0", "b": ""}
 
 
 def test_csv_drops_only_rows_after_the_frames_resumed_from(tmp_path: Path) -> None:
@@ -70,11 +65,11 @@ def test_csv_drops_only_rows_after_the_frames_resumed_from(tmp_path: Path) -> No
     resumed.resume_from(200)
     assert (tmp_path / "metrics.csv").read_text().splitlines() == before[:4]
     resumed.log(250, {"a": 0, "b": 1})
-    assert [row["frames"] for row in rows(tmp_path)] == ["100", "200", "200", "250"]
+    assert [row["frames"] for row in metric_rows(tmp_path)] == ["100", "200", "200", "250"]
     resumed.resume_from(0)
-    assert rows(tmp_path) == []
+    assert metric_rows(tmp_path) == []
     resumed.log(1, {"b": 1})
-    assert rows(tmp_path) == [{"frames": "1", "a": "", "b": "1.0"}]
+    assert metric_rows(tmp_path) == [{"frames": "1", "a": "", "b": "1.0"}]
 
 
 def test_csv_row_truncated_by_a_kill_is_dropped(tmp_path: Path) -> None:
@@ -82,7 +77,10 @@ def test_csv_row_truncated_by_a_kill_is_dropped(tmp_path: Path) -> None:
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("200,2.")
     csv_logger(tmp_path).log(300, {"a": 3})
-    assert [(row["frames"], row["a"]) for row in rows(tmp_path)] == [("100", "1.0"), ("300", "3.0")]
+    assert [(row["frames"], row["a"]) for row in metric_rows(tmp_path)] == [
+        ("100", "1.0"),
+        ("300", "3.0"),
+    ]
 
 
 def test_csv_deleted_during_the_run_is_created_again(tmp_path: Path) -> None:
@@ -90,7 +88,7 @@ def test_csv_deleted_during_the_run_is_created_again(tmp_path: Path) -> None:
     logger.log(100, {"a": 1})
     (tmp_path / "metrics.csv").unlink()
     logger.log(200, {"a": 2})
-    assert rows(tmp_path) == [{"frames": "200", "a": "2.0"}]
+    assert metric_rows(tmp_path) == [{"frames": "200", "a": "2.0"}]
 
 
 def test_csv_of_another_program_is_not_touched(tmp_path: Path) -> None:
@@ -130,7 +128,7 @@ def test_csv_on_a_full_disk_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(ConfigurationError, match=r"cannot write .*metrics.csv.*No space left"):
         logger.log(200, {"b": 1})
-    assert [row["frames"] for row in rows(tmp_path)] == ["100"]
+    assert [row["frames"] for row in metric_rows(tmp_path)] == ["100"]
 
 
 def test_unwritable_csv_is_named_in_the_error(tmp_path: Path) -> None:
@@ -146,7 +144,7 @@ def test_csv_with_an_invalid_row_is_kept_and_named_in_the_error(tmp_path: Path) 
     (tmp_path / "metrics.csv").write_text("frames,a\n100,1\nnotes,2\n")
     with pytest.raises(ConfigurationError, match=r"metrics\.csv has a row without a number"):
         csv_logger(tmp_path).resume_from(50)
-    assert len(rows(tmp_path)) == 2
+    assert len(metric_rows(tmp_path)) == 2
 
 
 def scalars(folder: Path, name: str) -> list[tuple[int, float]]:
@@ -187,7 +185,7 @@ def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:
     logger.log(100, {"a": 1})
     logger.close()
     assert scalars(tmp_path, "a") == [(100, 1.0)]
-    assert len(rows(tmp_path)) == 1
+    assert len(metric_rows(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("name", ["wandb", "trackio"])

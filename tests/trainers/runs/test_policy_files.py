@@ -9,26 +9,17 @@ from torch import Tensor
 from agents import DQN, SAC
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build, small_specs
-from tests.helpers.program import call
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from tests.helpers.program import Call, call
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_policy, restore_policy, save_policy
 
 SHORT = [
-    "device=cpu",
-    "env=marinenav",
-    "env.num_envs=4",
-    "env.num_robots=2",
-    "env.num_obstacles=0",
-    "env.max_episode_steps=20",
-    "agent.hidden_sizes=[16,16]",
-    "trainer.total_frames=80",
-    "trainer.random_frames=40",
-    "trainer.replay_capacity=1000",
-    "trainer.evaluation_episodes=4",
-    "evaluation.episodes=4",
-    "trainer.loggers=[csv]",
+    *("device=cpu", "env=marinenav", "env.num_envs=4", "env.num_robots=2", "env.num_obstacles=0"),
+    *("env.max_episode_steps=20", "agent.hidden_sizes=[16,16]", "trainer.total_frames=80"),
+    *("trainer.random_frames=40", "trainer.replay_capacity=1000", "trainer.evaluation_episodes=4"),
+    *("evaluation.episodes=4", "trainer.loggers=[csv]"),
 ]
 
 
@@ -38,10 +29,8 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     folder = tmp_path_factory.mktemp("runs")
     with pytest.MonkeyPatch.context() as patch:
         assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
-    (checkpoints,) = folder.glob("runs/marinenav/*/*/checkpoints")
-    best = CheckpointFolder(checkpoints).best()
-    assert best is not None
-    return best
+    (run,) = folder.glob("runs/marinenav/*/*")
+    return find_checkpoint(run, best=True)
 
 
 @pytest.fixture(scope="module")
@@ -81,16 +70,12 @@ def test_the_file_describes_observations_and_actions(policy: Path) -> None:
 
 @pytest.mark.slow
 def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
-    policy: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    policy: Path, tmp_path: Path, program: Call
 ) -> None:
     shown = [f"checkpoint={policy}"]
-    assert call(monkeypatch, tmp_path, "mode=eval", *shown, "evaluation.episodes=4") == 0
+    said = program("mode=eval", *shown, "evaluation.episodes=4").report()
     film = ["mode=demo", *shown, "demo.episodes=1", "demo.num_envs=4", "demo.speed=10"]
-    assert call(monkeypatch, tmp_path, *film) == 0
-    said = capfd.readouterr().out
+    said += program(*film).report()
     # The folder of a policy file may be read-only, so that its results are written elsewhere.
     assert list(policy.parent.iterdir()) == [policy]
     for kind, least in (("evaluations/*.json", 100), ("videos/*.mp4", 1000)):
@@ -100,29 +85,22 @@ def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
 
 
 def test_read_only_run_can_be_evaluated(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     run = checkpoint.parent.parent
     before = sorted(run.rglob("*"))
     monkeypatch.setattr(os, "access", lambda path, mode: path != run)
-    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={run}") == 0
+    assert program("mode=eval", f"checkpoint={run}").code == 0
     assert list(tmp_path.glob(f"runs/marinenav/*/{run.name}/evaluations/*.json"))
     assert sorted(run.rglob("*")) == before
 
 
 def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
-    policy: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    policy: Path, program: Call
 ) -> None:
     # Building this environment would fail: its map cannot hold so many robots.
-    crowded = "env.num_robots=32"
-    assert call(monkeypatch, tmp_path, f"checkpoint={policy}", crowded) == 2
-    output = capfd.readouterr()
-    assert output.err.startswith(f"error: checkpoint={policy}: a policy file cannot resume")
-    assert output.err.count("\n") == 1
-    assert not output.out
+    said = program(f"checkpoint={policy}", "env.num_robots=32").refusal()
+    assert said.startswith(f"checkpoint={policy}: a policy file cannot resume")
 
 
 def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:

@@ -12,11 +12,11 @@ from torchrl.data import Bounded, Composite, Unbounded
 from agents import DDPG, PPO, Rainbow
 from tests.helpers.agents import CPU, Case
 from tests.helpers.datasets import FRAMES, assert_same_episodes, interface_of, random_episodes
+from tests.helpers.program import Call
 from tests.helpers.training import make_trainer
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.episodes import episodes_of, fill, rows_needed
-from trainers.run import main
 from trainers.runs.replays import export_replay
 
 CASES = [Case(DDPG, "continuous"), Case(Rainbow, "discrete")]
@@ -104,17 +104,12 @@ def test_a_stretch_of_an_episode_ends_without_a_flag() -> None:
     assert not any(each.terminated.any() or each.truncated.any() for each in episodes_of(buffer))
 
 
-def test_the_command_names_what_it_wrote(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_names_what_it_wrote(tmp_path: Path, program: Call) -> None:
     make_trainer(CASES[0], tmp_path / "run", total_frames=256).train()
-    arguments = [f"checkpoint={tmp_path / 'run'}", f"path={tmp_path / 'data'}", "format=lerobot"]
-    monkeypatch.setattr("sys.argv", ["torchrl-gpu", "replay", *arguments])
-    assert main() == 0
-    assert "transitions" in capsys.readouterr().out
+    command = ("replay", "checkpoint=run", "path=data", "format=lerobot")
+    assert "transitions" in program(*command).report()
     assert open_dataset(tmp_path / "data").num_episodes
-    assert main() == 2
-    assert "it exists; choose another folder" in capsys.readouterr().err
+    assert "it exists; choose another folder" in program(*command).refusal()
 
 
 @pytest.mark.parametrize(
@@ -123,17 +118,11 @@ def test_the_command_names_what_it_wrote(
     ids=["rollout", "not saved"],
 )
 def test_a_run_without_a_replay_is_refused(
-    case: Case,
-    settings: dict[str, Any],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    case: Case, settings: dict[str, Any], tmp_path: Path, program: Call
 ) -> None:
     make_trainer(case, tmp_path / "run", total_frames=256, **settings).train()
-    arguments = [f"checkpoint={tmp_path / 'run'}", f"path={tmp_path / 'data'}"]
-    monkeypatch.setattr("sys.argv", ["torchrl-gpu", "replay", *arguments])
-    assert main() == 2
-    assert "no replay is saved beside it" in capsys.readouterr().err
+    said = program("replay", "checkpoint=run", "path=data").refusal()
+    assert "no replay is saved beside it" in said
     assert not (tmp_path / "data").exists()
 
 

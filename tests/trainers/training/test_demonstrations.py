@@ -28,6 +28,7 @@ from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints, make_trainer
 from torchrl_gpu.acting.interface import PolicyInterface
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
 from torchrl_gpu.datasets.demonstrations import load_demonstrations
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
@@ -164,9 +165,7 @@ def test_a_resumed_run_goes_on_to_the_same_bytes(case: Case, tmp_path: Path) -> 
     part = make_trainer(case, tmp_path / "part", options=options, total_frames=512)
     part.train()
     resumed = make_trainer(case, tmp_path / "part", seed=5, options=options)
-    newest = resumed.checkpoints.latest()
-    assert newest is not None
-    resumed.load(newest)
+    resumed.load(find_checkpoint(resumed.folder))
     resumed.train()
     assert_same_checkpoints(whole, resumed)
 
@@ -303,7 +302,6 @@ def test_a_dataset_that_does_not_fit_is_refused(
     with pytest.raises(ConfigurationError, match=message) as error:
         experience_of(agent, ENVS, 100, 0)
     assert str(error.value).startswith(f"agent.demonstrations={tmp_path}")
-    assert "\n" not in str(error.value)
 
 
 def test_a_missing_observation_is_named_with_those_that_there_are(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agents import DQN, PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv, OverlapEnv
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from tests.helpers.training import assert_resumes
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -171,13 +171,7 @@ def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_the_program_refuses_before_anything_is_built(
-    arguments: list[str],
-    reason: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], reason: str, tmp_path: Path, program: Call
 ) -> None:
-    assert call(monkeypatch, tmp_path, *arguments) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"error: {arguments[-1]}: {reason}")
+    assert program(*arguments).refusal().startswith(f"{arguments[-1]}: {reason}")
     assert not (tmp_path / "runs").exists()

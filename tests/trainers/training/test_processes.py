@@ -21,7 +21,7 @@ from tests.helpers.gloo import on_gloo_ranks
 from tests.helpers.ranks import on_ranks
 from tests.helpers.training import assert_same_checkpoints
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, replay_path
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers import Callback
@@ -151,8 +151,7 @@ def test_all_processes_fill_a_replay_that_one_of_them_has_lost(tmp_path: Path) -
         updates = trainer.updates
         trainer.train()
         trainer.close()
-        newest = trainer.checkpoints.latest()
-        assert newest is not None
+        newest = find_checkpoint(trainer.checkpoints.folder)
         is_saved = trainer.checkpoints.load_replay(newest) is not None
         return trainer.updates - updates, is_saved, parameters(trainer.agent)
 
@@ -313,8 +312,7 @@ def resumed(processes: Processes, folder: Path) -> list[str]:
         first = trainer("halves")
         stop_after(first, 100 + 4 * processes.rank)  # the first request stops both
         first.train()
-        saved = CheckpointFolder(first.folder / "checkpoints").latest()
-        assert saved is not None
+        saved = find_checkpoint(first.folder)
         rest = trainer("halves")
         rest.load(saved)
         rest.train()

@@ -3,6 +3,7 @@ import math
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -31,22 +32,60 @@ def run(display: ProgressDisplay, clock: Clock, rate: float, seconds: float, sta
     return start + round(rate * seconds)
 
 
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file() -> io.StringIO:
+    return io.StringIO()
+
+
 # Plain lines
 
+LINES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "all parts": (
+        {"total": 60_000},
+        {"frames": 20_000, "success": 0.87, "mean_return": 3.2, "stage": "evaluation"},
+        "frames 20,000/60,000   2,000 frames/s   success 87 %   return 3.2   evaluation"
+        "   20 s left",
+    ),
+    "another unit": (
+        {"total": 500, "unit": "episodes"},
+        {"frames": 120},
+        "episodes 120/500   12 episodes/s   32 s left",
+    ),
+    "neither rate nor time left before the first frame": (
+        {"total": 1000},
+        {"frames": 0},
+        "frames 0/1,000",
+    ),
+    "no negative time after the last frame": (
+        {"total": 300},
+        {"frames": 320, "stage": "evaluating 0/200 episodes"},
+        "frames 320/300   32 frames/s   evaluating 0/200 episodes   0 s left",
+    ),
+    "a return that is no number": (
+        {"total": 1000},
+        {"frames": 100, "mean_return": math.nan},
+        "frames 100/1,000   10 frames/s   return nan   1 min 30 s left",
+    ),
+}
 
-def test_line_contains_frames_rate_time_success_and_return() -> None:
-    file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(400_000, file=file, clock=clock)
-    clock.now += 52
-    display.update(120_000, success=0.87, mean_return=3.2, stage="evaluation")
-    assert file.getvalue() == (
-        "  frames 120,000/400,000   2,308 frames/s   success 87 %   return 3.2   evaluation"
-        "   2 min 01 s left\n"
-    )
+
+@pytest.mark.parametrize("case", LINES)
+def test_line_after_ten_seconds(case: str, file: io.StringIO, clock: Clock) -> None:
+    settings, values, line = LINES[case]
+    display = ProgressDisplay(**settings, file=file, clock=clock)
+    clock.now += 10
+    display.update(**values)
+    assert file.getvalue() == f"  {line}\n"
 
 
-def test_at_most_one_line_in_ten_seconds_and_one_at_the_end() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_at_most_one_line_in_ten_seconds_and_one_at_the_end(
+    file: io.StringIO, clock: Clock
+) -> None:
     with ProgressDisplay(100_000, file=file, clock=clock) as display:
         frames = run(display, clock, rate=1000, seconds=35)
         assert frames == 35_000
@@ -59,8 +98,7 @@ def test_at_most_one_line_in_ten_seconds_and_one_at_the_end() -> None:
     )
 
 
-def test_rate_covers_seconds_and_time_left_covers_minutes() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_rate_covers_seconds_and_time_left_covers_minutes(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(10**6, file=file, clock=clock)
     frames = run(display, clock, rate=10_000, seconds=20)
     run(display, clock, rate=100, seconds=60, start=frames)
@@ -71,8 +109,7 @@ def test_rate_covers_seconds_and_time_left_covers_minutes() -> None:
     assert "   391 frames/s   in 11 min 20 s" in file.getvalue().splitlines()[-1]
 
 
-def test_resumed_run_counts_only_its_own_frames() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_resumed_run_counts_only_its_own_frames(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(200_000, initial=100_000, file=file, clock=clock)
     clock.now += 10
     display.update(110_000)
@@ -81,8 +118,7 @@ def test_resumed_run_counts_only_its_own_frames() -> None:
     assert "1,000 frames/s   in 10 s" in file.getvalue()
 
 
-def test_omitted_value_is_kept() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_omitted_value_is_kept(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.update(10, success=0.5)
     display.update(20, mean_return=-123.4567)
@@ -91,16 +127,9 @@ def test_omitted_value_is_kept() -> None:
     assert "success 50 %   return -123 " in file.getvalue()
 
 
-def test_unit_can_be_chosen() -> None:
-    file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(500, file=file, unit="episodes", clock=clock)
-    clock.now += 10
-    display.update(120)
-    assert file.getvalue() == "  episodes 120/500   12 episodes/s   32 s left\n"
-
-
-def test_units_that_take_longer_than_a_second_have_seconds_in_place_of_a_rate() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_units_that_take_longer_than_a_second_have_seconds_in_place_of_a_rate(
+    file: io.StringIO, clock: Clock
+) -> None:
     display = ProgressDisplay(40, file=file, unit="trials", clock=clock)
     for trial, seconds in enumerate((30, 60, 84)):
         display.update(trial, stage=f"trial {trial}")
@@ -111,31 +140,13 @@ def test_units_that_take_longer_than_a_second_have_seconds_in_place_of_a_rate() 
     assert file.getvalue().splitlines()[-1] == "  trials 3/40   58 s per trial   in 2 min 54 s"
 
 
-def test_neither_rate_nor_time_left_is_shown_before_the_first_frame() -> None:
-    file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(1000, file=file, clock=clock)
-    clock.now += 10
-    display.update(0)
-    assert file.getvalue() == "  frames 0/1,000\n"
-
-
-def test_time_left_is_not_negative_after_the_last_frame() -> None:
-    file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(300, file=file, clock=clock)
-    clock.now += 10
-    display.update(320, stage="evaluating 0/200 episodes")
-    assert file.getvalue().endswith("   evaluating 0/200 episodes   0 s left\n")
-
-
-def test_messages_have_their_own_lines() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_messages_have_their_own_lines(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.message("evaluation: 98 %")
     assert file.getvalue() == "evaluation: 98 %\n"
 
 
-def test_nothing_is_shown_after_closing() -> None:
-    file, clock = io.StringIO(), Clock()
+def test_nothing_is_shown_after_closing(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(1000, file=file, clock=clock)
     display.close()
     text = file.getvalue()
@@ -183,8 +194,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return Terminal()
 
 
-def test_bar_contains_frames_rate_time_success_and_return(terminal: Terminal) -> None:
-    clock = Clock()
+def test_bar_contains_frames_rate_time_success_and_return(terminal: Terminal, clock: Clock) -> None:
     display = ProgressDisplay(1000, file=terminal, clock=clock)
     clock.now += 5
     display.update(250, success=0.87, mean_return=3.2, stage="grade easy")
@@ -198,8 +208,7 @@ def test_bar_contains_frames_rate_time_success_and_return(terminal: Terminal) ->
     assert "in 5 s" in terminal.getvalue().split("\r")[-1]
 
 
-def test_bar_is_drawn_at_most_five_times_a_second(terminal: Terminal) -> None:
-    clock = Clock()
+def test_bar_is_drawn_at_most_five_times_a_second(terminal: Terminal, clock: Clock) -> None:
     display = ProgressDisplay(10**6, file=terminal, clock=clock)
     terminal.truncate(0)
     for frame in range(1000):
@@ -215,8 +224,7 @@ def test_bar_shows_the_beginning_of_an_activity_at_once(terminal: Terminal) -> N
     display.close()
 
 
-def test_messages_are_printed_above_the_bar(terminal: Terminal) -> None:
-    clock = Clock()
+def test_messages_are_printed_above_the_bar(terminal: Terminal, clock: Clock) -> None:
     display = ProgressDisplay(1000, file=terminal, clock=clock)
     clock.now += 5
     display.update(250)
@@ -227,8 +235,7 @@ def test_messages_are_printed_above_the_bar(terminal: Terminal) -> None:
     display.close()
 
 
-def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal) -> None:
-    clock = Clock()
+def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal, clock: Clock) -> None:
     with ProgressDisplay(1000, file=terminal, clock=clock) as display:
         clock.now += 5
         display.update(1024)
@@ -255,14 +262,6 @@ def test_bar_of_a_run_beyond_its_total_is_full(terminal: Terminal) -> None:
 )
 def test_human_time(seconds: float, text: str) -> None:
     assert human_time(seconds) == text
-
-
-def test_nan_return_does_not_break_the_display() -> None:
-    file, clock = io.StringIO(), Clock()
-    display = ProgressDisplay(1000, file=file, clock=clock)
-    clock.now += 10
-    display.update(100, mean_return=math.nan)
-    assert "return nan" in file.getvalue()
 
 
 def test_bar_makes_nothing_that_several_processes_share() -> None:

@@ -1,6 +1,5 @@
 """Resuming a run: to the same bytes, or in an environment whose state cannot be saved."""
 
-import csv
 import logging
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,9 @@ from tests.helpers.agents import Case, build_for, every_agent
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
-from tests.helpers.program import call
-from tests.helpers.training import assert_same_checkpoints
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
+from tests.helpers.program import Call, call
+from tests.helpers.training import assert_same_checkpoints, metric_rows
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers.metrics import read
@@ -56,9 +55,7 @@ def interrupted_and_loaded(folder: Path, agent_class: Any = PPO) -> TorchRLTrain
     """Return a trainer that has loaded a checkpoint from the middle of an episode."""
     make_trainer(folder, total_frames=4 * 10, agent_class=agent_class).train()
     resumed = make_trainer(folder, total_frames=4 * 60, agent_class=agent_class)
-    latest = resumed.checkpoints.latest()
-    assert latest is not None
-    resumed.load(latest)
+    resumed.load(find_checkpoint(resumed.folder))
     return resumed
 
 
@@ -149,8 +146,7 @@ def check_exact(folder: Path, case: Case, **settings: Any) -> None:
 
 def metrics(trainer: TorchRLTrainer) -> list[dict[str, str]]:
     """Return the rows of metrics without times."""
-    with (trainer.folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metric_rows(trainer.folder)
     times = ("seconds", "frames_per_second", "system/")
     return [{name: row[name] for name in row if not name.startswith(times)} for row in rows]
 
@@ -245,8 +241,7 @@ def test_resuming_reads_the_replay_without_a_second_copy(tmp_path: Path) -> None
 
     def more_memory() -> int:
         trainer = wide_trainer(tmp_path)
-        newest = trainer.checkpoints.latest()
-        assert newest is not None
+        newest = find_checkpoint(trainer.folder)
         before = peak_memory()
         trainer.load(newest)
         experience: Any = trainer.experience
@@ -288,18 +283,15 @@ def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_longer_run_decays_its_learning_rate_over_all_frames(
-    pendulum: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_longer_run_decays_its_learning_rate_over_all_frames(pendulum: Path, program: Call) -> None:
     home = pendulum.parents[4]
     checkpoint = f"checkpoint={pendulum.relative_to(home)}"
-    assert call(monkeypatch, home, checkpoint, "trainer.total_frames=512") == 0
-    with (pendulum / "metrics.csv").open() as file:
-        rates = {
-            int(row["frames"]): float(row["ppo/learning_rate"])
-            for row in csv.DictReader(file)
-            if row["ppo/learning_rate"]
-        }
+    assert program(checkpoint, "trainer.total_frames=512", folder=home).code == 0
+    rates = {
+        int(row["frames"]): float(row["ppo/learning_rate"])
+        for row in metric_rows(pendulum)
+        if row["ppo/learning_rate"]
+    }
     assert rates[256] < 1e-9
     assert rates[320] == pytest.approx(2e-3 * (1 - 320 / 512), rel=1e-3)
 
@@ -308,17 +300,16 @@ def test_longer_run_decays_its_learning_rate_over_all_frames(
     ("mode", "setting"), [("eval", "evaluation.num_envs=3"), ("demo", "demo.episodes=1")]
 )
 def test_policy_acts_in_any_number_of_environments(
-    pendulum: Path, mode: str, setting: str, monkeypatch: pytest.MonkeyPatch
+    pendulum: Path, mode: str, setting: str, program: Call
 ) -> None:
     home = pendulum.parents[4]
     arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", setting]
     arguments += ["env.options.max_episode_steps=5"]
-    assert call(monkeypatch, home, *arguments) == 0
+    assert program(*arguments, folder=home).code == 0
 
 
 def test_checkpoint_of_another_layout_is_refused(pendulum: Path, tmp_path: Path) -> None:
-    path = CheckpointFolder(pendulum / "checkpoints").latest()
-    assert path is not None
-    save_state(tmp_path / "old.safetensors", {**load_state(path), "layout": LAYOUT - 1})
+    state = load_state(find_checkpoint(pendulum))
+    save_state(tmp_path / "old.safetensors", {**state, "layout": LAYOUT - 1})
     with pytest.raises(ConfigurationError, match=f"in layout {LAYOUT - 1}; .* layout {LAYOUT}"):
         load_checkpoint(tmp_path / "old.safetensors")

@@ -1,6 +1,5 @@
 """When a run saves: nothing is lost by whatever may fail, and the best policy is kept."""
 
-import csv
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -17,8 +16,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from agents import PPO, SAC
 from tests.helpers.agents import Case, assert_equal, build_for, every_agent, parameters
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import make_trainer
-from torchrl_gpu.checkpoints.checkpoint import ReplayPart, replay_path
+from tests.helpers.training import make_trainer, metric_rows
+from torchrl_gpu.checkpoints.checkpoint import ReplayPart, find_checkpoint, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
@@ -52,16 +51,13 @@ def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> Torch
 def resumed(folder: Path, **settings: Any) -> TorchRLTrainer:
     """Return a trainer that has loaded the newest checkpoint of a run."""
     trainer = make(folder, **settings)
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
-    trainer.load(latest)
+    trainer.load(find_checkpoint(trainer.folder))
     return trainer
 
 
 def evaluated_frames(folder: Path) -> list[int]:
     """Return the frames of all evaluations in the log."""
-    with (folder / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metric_rows(folder)
     return [int(row["frames"]) for row in rows if row.get("evaluation/return")]
 
 
@@ -117,7 +113,6 @@ class BreakingCallback(Callback):
     """Raises an exception at the first row of metrics."""
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        """Fail."""
         raise ZeroDivisionError("callback")
 
 
@@ -125,7 +120,6 @@ class BreakingReader(Callback):
     """Raises an exception at every checkpoint."""
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Fail."""
         raise ZeroDivisionError("save")
 
 
@@ -224,8 +218,7 @@ def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> 
     trainer = make(tmp_path)
     trainer.train()
     trainer.close()
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
+    latest = find_checkpoint(trainer.folder)
     written = latest.stat().st_mtime_ns
     again = resumed(tmp_path)
     again.train()
@@ -246,8 +239,7 @@ def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path:
     trainer.experience.part = record  # type: ignore[method-assign]
     trainer.train()
     assert stored == [160, 320, 480, 640]
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
+    latest = find_checkpoint(trainer.folder)
     assert replay_path(latest).is_file()
     assert load_state(latest)["evaluations"]["frames"].tolist() == stored
 
@@ -269,19 +261,16 @@ class Recorder(Callback):
         self.stops_at = stops_at
 
     def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        """Record the call."""
         assert "seconds" in metrics
         self.calls.append(("log", trainer.frames))
 
     def on_evaluation(self, trainer: TorchRLTrainer, evaluation: Evaluation) -> None:
-        """Record the call."""
         assert trainer.evaluations[trainer.frames] == evaluation
         self.calls.append(("evaluation", trainer.frames))
         if trainer.frames == self.stops_at:
             trainer.stop_requested = True
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Record the call."""
         assert path == trainer.checkpoints.latest()
         self.calls.append(("save", trainer.frames))
 
@@ -345,17 +334,12 @@ def write_as_late_as_possible(trainer: TorchRLTrainer, monkeypatch: pytest.Monke
 
 
 class Reader(Callback):
-    """Reads each checkpoint and its replay as soon as they are on disk.
-
-    Attributes:
-        files: values of each file, as far as a run determines them; tensors as bytes.
-    """
+    """Reads each checkpoint and its replay at once: all that a run determines, tensors as bytes."""
 
     def __init__(self) -> None:
         self.files: list[list[Any]] = []
 
     def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        """Read the files."""
         for state in load_state(path), load_state(replay_path(path)):
             for varying in ("seconds", "config"):
                 state.pop(varying, None)

@@ -15,7 +15,7 @@ from agents.modules.encoders import ObservationEncoderFactory
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from tests.helpers.training import train_briefly
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers import load_policy
@@ -73,10 +73,10 @@ def test_summary_without_evaluations_has_no_result(folder: Path) -> None:
     ],
 )
 def test_a_run_of_a_script_is_evaluated_filmed_and_resumed(
-    arguments: str, written: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: str, written: str, folder: Path, tmp_path: Path, program: Call
 ) -> None:
     typed = [*shlex.split(arguments), f"checkpoint={folder}"]
-    assert call(monkeypatch, tmp_path, *typed, *ENV) == 0
+    assert program(*typed, *ENV).code == 0
     assert len(list(folder.glob(written))) == 1
     assert not (tmp_path / "runs").exists()
 
@@ -90,16 +90,10 @@ def test_a_run_of_a_script_is_evaluated_filmed_and_resumed(
     ],
 )
 def test_what_is_missing_is_said_in_one_line(
-    arguments: list[str],
-    said: str,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arguments: list[str], said: str, folder: Path, program: Call
 ) -> None:
     file = folder / "checkpoints" / "frames_000000000064.safetensors"
-    assert call(monkeypatch, tmp_path, "mode=eval", f"checkpoint={file}", *arguments) == 2
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    line = program("mode=eval", f"checkpoint={file}", *arguments).refusal()
     assert said.format(file=file) in line
 
 
@@ -110,14 +104,10 @@ def arms() -> Iterator[FanucEnv]:
 
 
 def test_a_run_with_transforms_resumes_in_its_script_alone(
-    arms: FanucEnv,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    arms: FanucEnv, tmp_path: Path, program: Call
 ) -> None:
     env = TransformedEnv(arms, RewardScaling(loc=0.0, scale=0.5))
     train_briefly(env, build_for(env, SAC), tmp_path / "mine", total_frames=8, random_frames=0)
     arguments = ("env=fanuc", "env.num_envs=2", "env.num_workers=1", "device=cpu")
-    assert call(monkeypatch, tmp_path, f"checkpoint={tmp_path / 'mine'}", *arguments) == 2
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("error: ")]
+    line = program(f"checkpoint={tmp_path / 'mine'}", *arguments).refusal()
     assert line.endswith("transforms; resume the run in the script that built it")

@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from envs.gym import GymnasiumEnv
-from tests.helpers.program import call
+from tests.helpers.program import Call
 
 
 class RecordedGym(GymnasiumEnv):
@@ -39,28 +39,21 @@ class RecordedGym(GymnasiumEnv):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_training_selection_and_result_share_no_episodes(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setattr(RecordedGym, "first_observations", {})
     arguments = [
-        "agent=dqn",
-        f"env._target_={RecordedGym.__module__}.RecordedGym",
-        "env.name=CartPole-v1",
-        "env.num_envs=8",
-        f"seed={seed}",
-        "device=cpu",
-        "trainer.total_frames=1600",
-        "trainer.random_frames=1592",
-        "trainer.evaluation_interval=800",
-        "trainer.evaluation_episodes=24",
-        "evaluation.episodes=24",
+        *("agent=dqn", f"env._target_={RecordedGym.__module__}.RecordedGym", f"seed={seed}"),
+        *("env.name=CartPole-v1", "env.num_envs=8", "device=cpu", "trainer.total_frames=1600"),
+        *("trainer.random_frames=1592", "trainer.evaluation_interval=800"),
+        *("trainer.evaluation_episodes=24", "evaluation.episodes=24"),
     ]
-    assert call(monkeypatch, tmp_path, *arguments) == 0
+    assert program(*arguments).code == 0
     uses = list(RecordedGym.first_observations.values())
     assert len(uses) == 3
     assert all(len(begun) >= 24 for begun in uses)
     assert sum(map(len, uses)) == len(set.union(*uses))
     (folder,) = (path.parent for path in tmp_path.glob("runs/**/config.yaml"))
     arguments = ["mode=eval", f"checkpoint={folder}", "evaluation.episodes=24"]
-    assert call(monkeypatch, tmp_path, *arguments, "trust=tests") == 0
+    assert program(*arguments, "trust=tests").code == 0
     assert len(RecordedGym.first_observations) == 3, "mode=eval repeats the closing evaluation"

@@ -1,4 +1,3 @@
-import csv
 import logging
 import math
 import time
@@ -17,6 +16,8 @@ from agents.base import Agent
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.training import metric_rows
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
@@ -94,8 +95,7 @@ def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
     trainer.close()
     assert trainer.frames == 960
     assert trainer.updates == (960 - 160) // 8
-    with (tmp_path / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metric_rows(tmp_path)
     learned = [row for row in rows if row["loss/critic"]]
     evaluated = [row for row in rows if row["evaluation/success"]]
     assert [int(row["frames"]) for row in learned] == [320, 640, 960]
@@ -156,11 +156,10 @@ def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
         trainer.train()
         trainer.train()  # goes on; the policy is no longer untrained
         trainer.close()
-        with (tmp_path / name / "metrics.csv").open() as file:
-            rows[name] = [
-                (int(row["frames"]), row["evaluation/return"], row["episode/return"])
-                for row in csv.DictReader(file)
-            ]
+        rows[name] = [
+            (int(row["frames"]), row["evaluation/return"], row["episode/return"])
+            for row in metric_rows(tmp_path / name)
+        ]
     frames, first_return, _ = rows["early"][0]
     assert frames == 0
     assert float(first_return) < -1.0
@@ -181,9 +180,7 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
     first.train()
     first.close()
     second = make(tmp_path / "parts", seed=99)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second.load(find_checkpoint(second.folder))
     assert second.frames == 480
     second.train()
     for name, value in whole.agent.state_dict().items():
@@ -195,9 +192,7 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
 def test_a_run_resumes_in_another_precision(tmp_path: Path) -> None:
     make_trainer(tmp_path, execution=Execution(CPU, "bf16"), total_frames=480).train()
     second = make_trainer(tmp_path)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second.load(find_checkpoint(second.folder))
     second.train()
     assert second.frames == 960
 
@@ -208,9 +203,7 @@ def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None
     second = make_trainer(tmp_path, total_frames=960)
     assert isinstance(second.agent, SAC)
     second.agent.utd_ratio = 0.25
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second.load(find_checkpoint(second.folder))
     second.train()
     assert second.updates == first.updates + 480 // 4
 
@@ -221,9 +214,7 @@ def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
     first = make_trainer(tmp_path, total_frames=480, save_replay=False)
     first.train()
     second = make_trainer(tmp_path, total_frames=480 + 160)
-    latest = second.checkpoints.latest()
-    assert latest is not None
-    second.load(latest)
+    second.load(find_checkpoint(second.folder))
     second.train()
     assert second.updates == first.updates
 
@@ -238,16 +229,13 @@ def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
 
     trainer.collect = collect_and_stop  # type: ignore[method-assign]
     trainer.train()
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
-    assert load_state(latest)["frames"] == trainer.frames == 320
+    assert load_state(find_checkpoint(trainer.folder))["frames"] == trainer.frames == 320
 
 
 def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=176)
     trainer.train()
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
+    latest = find_checkpoint(trainer.folder)
 
     class Other(SAC):
         pass
@@ -270,9 +258,7 @@ def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None
     with pytest.raises(ConfigurationError, match="it has the checkpoints of another training"):
         another.train()
     assert all(path.read_bytes() == content for path, content in files.items())
-    latest = trainer.checkpoints.latest()
-    assert latest is not None
-    another.load(latest)
+    another.load(find_checkpoint(trainer.folder))
     another.total_frames = 336
     another.train()
     assert another.frames == 336
@@ -368,8 +354,7 @@ def test_an_environment_that_returns_no_numbers_begins_a_new_episode(
     assert lengths[-1] == [50 if row != 3 else 10 for row in range(16)]
     trainer.train()
     trainer.close()
-    with (tmp_path / "metrics.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = metric_rows(tmp_path)
     assert sum(float(row["episode/restarts"] or 0) for row in rows) == 1
     assert all(math.isfinite(float(value)) for row in rows for value in row.values() if value)
 
@@ -487,8 +472,7 @@ def test_frames_per_second_count_only_frames_of_this_session(
 
     run(total_frames=480)
     run(total_frames=960)
-    with (tmp_path / "metrics.csv").open() as file:
-        rates = [row["frames_per_second"] for row in csv.DictReader(file)]
+    rates = [row["frames_per_second"] for row in metric_rows(tmp_path)]
     assert {float(rate) for rate in rates if rate} == {16.0}
 
 

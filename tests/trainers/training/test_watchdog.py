@@ -1,6 +1,5 @@
 """Simulators that die or hang during a training: it goes on, or ends with its state."""
 
-import csv
 import ctypes
 import os
 import signal
@@ -21,8 +20,9 @@ from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from tests.helpers.programs import Start
+from tests.helpers.training import metric_rows
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
@@ -212,15 +212,12 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
     assert trainer.frames == 80
     assert list(trainer.evaluations) == [40, 80]
     assert caplog.text.count("replaces it") == 2
-    with (tmp_path / "metrics.csv").open() as file:
-        rows = [row["workers/lost_episodes"] for row in csv.DictReader(file)]
+    rows = [row["workers/lost_episodes"] for row in metric_rows(tmp_path)]
     assert [float(each) for each in rows if each] == [0, 1, 0, 0]
 
 
 def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_state(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     fatal = tmp_path / "fatal"
     log = MetricRows.log
@@ -233,8 +230,9 @@ def test_a_process_that_dies_again_and_again_ends_the_run_in_one_line_with_its_s
     env = (f"env.name={MODULE}:Fatal-v0", "env.vectorization=async", "env.num_envs=2")
     quick = ("trainer.random_frames=1000", "trainer.log_interval=40", "device=cpu")
     command = ("agent=dqn", "env=gym", *env, f"env.options.file={fatal}", *quick)
-    assert call(monkeypatch, tmp_path, *command) == 1
-    _, error, text = capfd.readouterr().err.partition("error: process ")
+    ended = program(*command)
+    assert ended.code == 1
+    _, error, text = ended.err.partition("error: process ")
     assert error
     assert text.count("\n") == 1
     assert text.endswith("in a row that finished no step\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tests.envs.gym.environments  # noqa: F401
-from tests.helpers.program import call
+from tests.helpers.program import Call
 from trainers.viewing import address
 
 DQN = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", "viewer=web")
@@ -22,31 +22,19 @@ def taken() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-def check_refused(
-    reason: str, *arguments: str, folder: Path, capsys: pytest.CaptureFixture
-) -> None:
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        assert call(monkeypatch, folder, *arguments) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith(f"error: {reason}")
-    assert list(folder.iterdir()) == []
-
-
-def test_a_port_in_use(taken: int, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    check_refused(
+def test_a_port_in_use(taken: int, tmp_path: Path, program: Call) -> None:
+    assert program(*DQN, f"viewer_port={taken}").refusal() == (
         f"viewer_port={taken}: cannot listen on localhost: Address already in use; choose another "
-        "port, or viewer_port=0 for a free one",
-        *(*DQN, f"viewer_port={taken}"),
-        folder=tmp_path,
-        capsys=capsys,
+        "port, or viewer_port=0 for a free one"
     )
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_extra(
-    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_extra(tmp_path: Path, program: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(address, "find_spec", lambda _: None)
     reason = 'viewer=web: viser is not installed; run pip install "torchrl-gpu[viewer]"'
-    check_refused(reason, *DQN, folder=tmp_path, capsys=capsys)
+    assert program(*DQN).refusal() == reason
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -81,14 +69,21 @@ def test_a_missing_extra(
             "viewer=web: GymnasiumEnv cannot render",
             ("agent=dqn", "env=gym", "env.name=Undrawable-v0", "viewer=web"),
         ),
-        (
-            "mode=demo: Undrawable-v0 cannot render images: 'rgb_array' is not among its render "
-            "modes (ansi)",
-            ("agent=random", "env=gym", "env.name=Undrawable-v0", "viewer=web", "mode=demo"),
-        ),
     ],
 )
 def test_a_setting_that_does_not_fit(
-    reason: str, arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture
+    reason: str, arguments: tuple[str, ...], tmp_path: Path, program: Call
 ) -> None:
-    check_refused(reason, *arguments, "viewer_port=0", folder=tmp_path, capsys=capsys)
+    assert program(*arguments, "viewer_port=0").refusal().startswith(reason)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_film_that_cannot_be_drawn(tmp_path: Path, program: Call) -> None:
+    undrawable = ("agent=random", "env=gym", "env.name=Undrawable-v0")
+    ended = program(*undrawable, "mode=demo", "viewer=web", "viewer_port=0")
+    assert ended.code == 2
+    assert ended.err == (
+        "error: mode=demo: Undrawable-v0 cannot render images: 'rgb_array' is not among its render "
+        "modes (ansi)\n"
+    )
+    assert not list(tmp_path.iterdir())

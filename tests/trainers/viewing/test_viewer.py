@@ -48,9 +48,9 @@ class EndedError(Exception):
 class WatchedPage(Page):
     """Page that is watched for a number of rounds, and then ends the viewer."""
 
-    def __init__(self, rounds: int, watched: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__("localhost", free_port("localhost", 0), "a test")
-        self.rounds, self.watched = rounds, watched
+        self.rounds, self.watched = 0, True
         self.pictures: list[np.ndarray] = []
         self.texts: list[str] = []
 
@@ -95,6 +95,12 @@ def env() -> DrawnEnv:
     return DrawnEnv(num_envs=3, max_episode_steps=7)
 
 
+@pytest.fixture
+def page() -> Iterator[WatchedPage]:
+    with closing(WatchedPage()) as page:
+        yield page
+
+
 class SceneEnv(DrawnEnv):
     """Has a body as far along x as the number of steps, and another one on it."""
 
@@ -126,6 +132,22 @@ def viewer_of(
     return Viewer(page, player, checkpoints, load.append, scene, learning, 0.0, _FRAME_SECONDS)
 
 
+@pytest.fixture
+def demo(page: WatchedPage, monkeypatch: pytest.MonkeyPatch) -> WatchedPage:
+    """Page of a demo of five rounds."""
+    page.rounds = 5
+    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
+    return page
+
+
+def play(viewer: Viewer, rounds: int) -> None:
+    """Let a viewer play on its page for some rounds."""
+    assert isinstance(viewer.page, WatchedPage)
+    viewer.page.rounds = rounds
+    with pytest.raises(EndedError):
+        viewer.run()
+
+
 @pytest.mark.parametrize(
     ("host", "name"), [("localhost", "localhost"), ("127.0.0.1", "127.0.0.1"), ("::1", "[::1]")]
 )
@@ -148,85 +170,69 @@ def test_a_browser_that_leaves_at_once_is_no_error(caplog: pytest.LogCaptureFixt
     assert caplog.records == []
 
 
-def test_nothing_is_simulated_while_nobody_watches(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=3, watched=False)) as page:
-        with pytest.raises(EndedError):
-            viewer_of(page, env).run()
-        assert [steps_in(picture) for picture in page.pictures] == [(0, 0)]
-        assert (env.steps == 0).all()
+def test_nothing_is_simulated_while_nobody_watches(page: WatchedPage, env: DrawnEnv) -> None:
+    page.watched = False
+    play(viewer_of(page, env), rounds=3)
+    assert [steps_in(picture) for picture in page.pictures] == [(0, 0)]
+    assert (env.steps == 0).all()
 
 
-def test_every_episode_is_shown_from_its_first_to_its_last_state(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=60)) as page:
-        with pytest.raises(EndedError):
-            viewer_of(page, env).run()
-        shown = [steps_in(picture)[1] for picture in page.pictures]
-        starts = [number for number, steps in enumerate(shown) if steps == 0]
-        assert len(starts) > 5
-        assert all(shown[number - 1] == env.max_episode_steps for number in starts[1:])
-        assert any("success in **3 of 3** episodes" in text for text in page.texts)
-        assert any("agent=random" in text for text in page.texts)
+def test_every_episode_is_shown_from_its_first_to_its_last_state(
+    page: WatchedPage, env: DrawnEnv
+) -> None:
+    play(viewer_of(page, env), rounds=60)
+    shown = [steps_in(picture)[1] for picture in page.pictures]
+    starts = [number for number, steps in enumerate(shown) if steps == 0]
+    assert len(starts) > 5
+    assert all(shown[number - 1] == env.max_episode_steps for number in starts[1:])
+    assert any("success in **3 of 3** episodes" in text for text in page.texts)
+    assert any("agent=random" in text for text in page.texts)
 
 
-def test_a_scene_moves_in_place_of_pictures() -> None:
+def test_a_scene_moves_in_place_of_pictures(page: WatchedPage) -> None:
     env = SceneEnv(num_envs=2, max_episode_steps=7)
-    with closing(WatchedPage(rounds=40)) as page:
-        scene = page.draw(env.scene())
-        viewer, cart, places = viewer_of(page, env, scene=scene), scene._frames["cart"], []
-        page.refresh = lambda: places.append(float(cart.position[0]))  # type: ignore[method-assign]
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert page.pictures == []
-        assert {0.0, 7.0} <= set(places)
-        assert (scene._frames["cart/pole"].wxyz == (0, 0, 0, 1)).all()
-        assert "return" in page.texts[-1]
+    scene = page.draw(env.scene())
+    viewer, cart, places = viewer_of(page, env, scene=scene), scene._frames["cart"], []
+    page.refresh = lambda: places.append(float(cart.position[0]))  # type: ignore[method-assign]
+    play(viewer, rounds=40)
+    assert page.pictures == []
+    assert {0.0, 7.0} <= set(places)
+    assert (scene._frames["cart/pole"].wxyz == (0, 0, 0, 1)).all()
+    assert "return" in page.texts[-1]
 
 
 def test_pictures_replace_a_scene_whose_mesh_cannot_be_read(
-    monkeypatch: pytest.MonkeyPatch,
+    demo: WatchedPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = WatchedPage(rounds=5)
-    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
     unread = SceneEnv(num_envs=1, max_episode_steps=7).scene("mesh")
     monkeypatch.setattr("envs.gym.env.GymnasiumEnv.scene", lambda _: unread)
-    lines: list[str] = []
+    settings, lines = settings_of(*CARTPOLE, *DEMO), list[str]()
     with pytest.raises(EndedError):
-        show(
-            settings_of(*CARTPOLE, *DEMO),
-            None,
-            "a name",
-            lines.append,
-            lambda: None,
-            _FRAME_SECONDS,
-        )
-    assert len(page.pictures) >= 1
+        show(settings, None, "a name", lines.append, lambda: None, _FRAME_SECONDS)
+    assert len(demo.pictures) >= 1
     assert len(lines) == 2
     assert lines[1].startswith("the page shows pictures, not a scene: no_such_file.stl: trimesh ")
 
 
-def test_a_pose_without_a_body_is_refused_in_one_line() -> None:
+def test_a_pose_without_a_body_is_refused_in_one_line(page: WatchedPage) -> None:
     scene = SceneEnv(num_envs=1, max_episode_steps=7).scene()
     poses = {"cart": np.eye(4), "wheel": np.eye(4)}
-    with (
-        closing(WatchedPage(rounds=0)) as page,
-        pytest.raises(ConfigurationError, match="no body is named wheel"),
-    ):
+    with pytest.raises(ConfigurationError, match="no body is named wheel"):
         page.draw(replace(scene, poses=lambda _: poses))
 
 
-def test_bodies_without_a_new_pose_stay_where_they_are() -> None:
+def test_bodies_without_a_new_pose_stay_where_they_are(page: WatchedPage) -> None:
     env = SceneEnv(num_envs=1, max_episode_steps=7)
     far, near = (np.eye(4) for _ in range(2))
     far[0, 3], near[0, 3] = 2.0, 1.0
     moves: list[dict[str, Pose]] = [{"cart": far, "cart/pole": near}, {"cart/pole": far}]
     moves += [{"cart": near}, {}, {"cart/pole": far, "cart": near}]
-    with closing(WatchedPage(rounds=0)) as page:
-        scene = page.draw(replace(env.scene(), poses=lambda index: moves[index]))
-        places = []
-        for index in range(len(moves)):
-            scene.move(index)
-            places.append([scene._frames[name].position[0] for name in ("cart", "cart/pole")])
-        assert places == [[2, 1], [2, 2], [1, 2], [1, 2], [1, 2]]
+    scene = page.draw(replace(env.scene(), poses=lambda index: moves[index]))
+    places = []
+    for index in range(len(moves)):
+        scene.move(index)
+        places.append([scene._frames[name].position[0] for name in ("cart", "cart/pole")])
+    assert places == [[2, 1], [2, 2], [1, 2], [1, 2], [1, 2]]
 
 
 class Clock:
@@ -245,72 +251,74 @@ class Clock:
 @pytest.mark.parametrize(("draws_scene", "longest"), [(False, 0.25), (True, 1 / 30)])
 @pytest.mark.parametrize("cost", [0.0001, 0.005, 0.1])
 def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
-    draws_scene: bool, longest: float, cost: float, monkeypatch: pytest.MonkeyPatch
+    page: WatchedPage,
+    draws_scene: bool,
+    longest: float,
+    cost: float,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     env, clock = SceneEnv(num_envs=1, max_episode_steps=1000), Clock()
-    with closing(WatchedPage(rounds=900)) as page:
-        viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
-        step, times = viewer.player.step, [0.0]
-        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+    viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
+    step, times = viewer.player.step, [0.0]
+    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
 
-        def slow_step() -> None:
-            step()
-            clock.now += cost
+    def slow_step() -> None:
+        step()
+        clock.now += cost
 
-        monkeypatch.setattr(viewer.player, "step", slow_step)
-        monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
-        with pytest.raises(EndedError):
-            viewer.run()
+    monkeypatch.setattr(viewer.player, "step", slow_step)
+    monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
+    play(viewer, rounds=900)
     assert len(times) > 10
     assert max(np.diff(times)) < longest + cost + viewer.player.step_seconds
 
 
-def test_an_episode_begins_after_the_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_begins_after_the_pause(
+    page: WatchedPage, env: DrawnEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock, begun = Clock(), list[float]()
-    with closing(WatchedPage(rounds=200)) as page:
-        viewer = viewer_of(page, env)
-        viewer.seconds_between = 2.0
-        begin = viewer.player.begin
-        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+    viewer = viewer_of(page, env)
+    viewer.seconds_between = 2.0
+    begin = viewer.player.begin
+    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
 
-        def timed_begin() -> None:
-            begun.append(clock.now)
-            begin()
+    def timed_begin() -> None:
+        begun.append(clock.now)
+        begin()
 
-        monkeypatch.setattr(viewer.player, "begin", timed_begin)
-        with pytest.raises(EndedError):
-            viewer.run()
+    monkeypatch.setattr(viewer.player, "begin", timed_begin)
+    play(viewer, rounds=200)
     assert len(begun) > 2
     assert np.diff(begun) == pytest.approx(2.0 + 7 * viewer.player.step_seconds, abs=0.051)
 
 
-def test_a_long_step_does_not_delay_a_pause(env: DrawnEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_step_does_not_delay_a_pause(
+    page: WatchedPage, env: DrawnEnv, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
-    with closing(WatchedPage(rounds=3)) as page:
-        viewer = viewer_of(page, env)
-        viewer.player.step_seconds = 5.0
-        monkeypatch.setattr("trainers.viewing.viewer.time", clock)
-        sleep = clock.sleep
+    viewer = viewer_of(page, env)
+    viewer.player.step_seconds = 5.0
+    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+    sleep = clock.sleep
 
-        def pause_after_a_second(seconds: float) -> None:
-            sleep(seconds)
-            page._paused.value = clock.now >= 1.0
+    def pause_after_a_second(seconds: float) -> None:
+        sleep(seconds)
+        page._paused.value = clock.now >= 1.0
 
-        monkeypatch.setattr(clock, "sleep", pause_after_a_second)
-        with pytest.raises(EndedError):
-            viewer.run()
+    monkeypatch.setattr(clock, "sleep", pause_after_a_second)
+    play(viewer, rounds=3)
     assert 1.0 <= clock.now < 1.2
     assert [steps_in(picture)[1] for picture in page.pictures] == [0, 1]
 
 
-def test_another_environment_is_shown_from_the_start_of_an_episode(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=20)) as page:
-        viewer = viewer_of(page, env)
-        page._index.value = "2"
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert steps_in(page.pictures[0]) == (2, 0)
-        assert {steps_in(picture)[0] for picture in page.pictures} == {2}
+def test_another_environment_is_shown_from_the_start_of_an_episode(
+    page: WatchedPage, env: DrawnEnv
+) -> None:
+    viewer = viewer_of(page, env)
+    page._index.value = "2"
+    play(viewer, rounds=20)
+    assert steps_in(page.pictures[0]) == (2, 0)
+    assert {steps_in(picture)[0] for picture in page.pictures} == {2}
 
 
 def test_curves_of_a_long_episode_are_those_of_its_last_steps() -> None:
@@ -328,53 +336,43 @@ def test_curves_of_a_long_episode_are_those_of_its_last_steps() -> None:
     assert player.episode_return == pytest.approx(sum(rewards))
 
 
-def test_a_pause_shows_the_same_picture(env: DrawnEnv) -> None:
-    with closing(WatchedPage(rounds=5)) as page:
-        viewer = viewer_of(page, env)
-        page._paused.value = True
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert len(page.pictures) == 1
+def test_a_pause_shows_the_same_picture(page: WatchedPage, env: DrawnEnv) -> None:
+    viewer = viewer_of(page, env)
+    page._paused.value = True
+    play(viewer, rounds=5)
+    assert len(page.pictures) == 1
 
 
 def test_the_newest_checkpoint_is_followed_and_others_can_be_chosen(
-    env: DrawnEnv, tmp_path: Path
+    page: WatchedPage, env: DrawnEnv, tmp_path: Path
 ) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints", keep=2)
     loaded: list[Path] = []
-    with closing(WatchedPage(rounds=12)) as page:
-        viewer = viewer_of(page, env, tmp_path, loaded)
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert loaded == []
-        assert "untrained policy; the run has no checkpoint yet" in page.texts[-1]
-        paths = [
-            folder.prepare(1000 * n, {"n": n}, score=score)() for n, score in ((1, 2.0), (2, 1.0))
-        ]
-        page.rounds = 20
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert loaded == [paths[1]]
-        assert "2,000 frames (newest)" in page.texts[-1]
-        page.offer(WatchedCheckpoints(tmp_path).names())
-        assert page._choice.options == (NEWEST, BEST, "2,000 frames", "1,000 frames")
-        page._choice.value, page.rounds = BEST, 12
-        with pytest.raises(EndedError):
-            viewer.run()
-        assert loaded[1:] == [paths[0]]
+    viewer = viewer_of(page, env, tmp_path, loaded)
+    play(viewer, rounds=12)
+    assert loaded == []
+    assert "untrained policy; the run has no checkpoint yet" in page.texts[-1]
+    paths = [folder.prepare(1000 * n, {"n": n}, score=score)() for n, score in ((1, 2.0), (2, 1.0))]
+    play(viewer, rounds=20)
+    assert loaded == [paths[1]]
+    assert "2,000 frames (newest)" in page.texts[-1]
+    page.offer(WatchedCheckpoints(tmp_path).names())
+    assert page._choice.options == (NEWEST, BEST, "2,000 frames", "1,000 frames")
+    page._choice.value = BEST
+    play(viewer, rounds=12)
+    assert loaded[1:] == [paths[0]]
 
 
-def test_a_checkpoint_that_was_deleted_stays_chosen(env: DrawnEnv, tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_deleted_stays_chosen(page: WatchedPage, tmp_path: Path) -> None:
     folder = CheckpointFolder(tmp_path / "checkpoints", keep=1)
     folder.prepare(1000, {})()
     checkpoints = WatchedCheckpoints(tmp_path)
     assert checkpoints.find("1,000 frames") == folder.path(1000)
-    with closing(WatchedPage(rounds=0)) as page:
-        page.add_controls(checkpoints.names(), "1,000 frames", 1, 1.0)
-        folder.prepare(2000, {})()
-        page.offer(checkpoints.names())
-        assert page.choice == "1,000 frames"
-        assert checkpoints.find(page.choice) is None
+    page.add_controls(checkpoints.names(), "1,000 frames", 1, 1.0)
+    folder.prepare(2000, {})()
+    page.offer(checkpoints.names())
+    assert page.choice == "1,000 frames"
+    assert checkpoints.find(page.choice) is None
 
 
 def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> None:
@@ -406,30 +404,26 @@ def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> 
     ],
 )
 def test_the_demo_shows_a_policy_that_belongs_to_no_run(
-    arguments: tuple[str, ...], name: str, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...], name: str, demo: WatchedPage
 ) -> None:
-    page = WatchedPage(rounds=5)
-    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
     lines: list[str] = []
     settings = settings_of(*arguments, *DEMO)
     with pytest.raises(EndedError):
         show(settings, None, name, lines.append, lambda: lines.append("begins"), _FRAME_SECONDS)
-    assert lines == [f"watch it at {page.address}", "begins"]
-    assert f"**{name}**" in page.texts[-1]
-    assert len(page.pictures) >= 1
-    assert all(len(np.unique(picture)) > 1 for picture in page.pictures)
+    assert lines == [f"watch it at {demo.address}", "begins"]
+    assert f"**{name}**" in demo.texts[-1]
+    assert len(demo.pictures) >= 1
+    assert all(len(np.unique(picture)) > 1 for picture in demo.pictures)
 
 
-def test_the_demo_shows_an_exported_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_shows_an_exported_policy(tmp_path: Path, demo: WatchedPage) -> None:
     pytest.importorskip("onnxscript")
     short = ("evaluation.episodes=1", "env.max_episode_steps=5", f"runs={tmp_path}", "device=cpu")
     folder = run("mode=export", "checkpoint=pretrained:marinenav/dqn", *short).folder
-    page = WatchedPage(rounds=5)
-    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
     with pytest.raises(EndedError):
         run("mode=demo", "viewer=web", "viewer_port=0", f"policy={folder}", "device=cpu")
-    assert f"**{folder}**" in page.texts[-1]
-    assert len(page.pictures) >= 1
+    assert f"**{folder}**" in demo.texts[-1]
+    assert len(demo.pictures) >= 1
 
 
 class BrightEnv(DrawnEnv):
