@@ -59,7 +59,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     outcome = run(*COMMAND, "threads=2")  # a setting of the machine
     assert outcome.folder == folder
     assert list(outcome.evaluations) == [32, 64, 96]
-    files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    files = {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")}
     again = run(*COMMAND)
     assert replace(again, report="", seconds=0.0) == replace(outcome, report="", seconds=0.0)
     said = program(*COMMAND).report()
@@ -68,7 +68,7 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
     caplog.set_level(logging.INFO)
     settings_of(*COMMAND, "device=auto")
     assert caplog.text.count("device: ") == 1
-    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")} == files
     assert runs() == [folder]
 
 

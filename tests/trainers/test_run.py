@@ -110,7 +110,7 @@ def test_refusals_precede_the_announcement_of_the_replay(
     arguments = [f"checkpoint={folder}", "trainer.total_frames=96", "device=cpu"]
     if damaged is None:
         interface = interface_of()  # with continuous actions
-        write_dataset(tmp_path / "data", random_episodes(interface), interface)
+        write_dataset(tmp_path / "data", random_episodes(interface), interface, "lerobot")
         arguments.append(f"agent.demonstrations={tmp_path / 'data'}")
     else:
         max(folder.glob(damaged)).write_text("mine")

@@ -306,7 +306,8 @@ def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
         ("env.slow_in=demo",) if mode == "demo" else ("env.slow_in=eval", "evaluation.num_envs=1")
     )
     env = f"env._target_={__name__}.SlowEnv"
-    program = start(f"mode={mode}", "agent=random", env, *slow, "device=cpu")
+    written = ("record.format=lerobot",) if mode == "record" else ()  # Minari needs Python 3.11
+    program = start(f"mode={mode}", "agent=random", env, *slow, *written, "device=cpu")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     send(program.pid, signal.SIGINT)
     assert program.end(seconds=20.0) == 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ DatasetFormat = Literal["minari", "lerobot"]
 
 # Packages that a format needs, all of the extra `data`, and the file by which it is known.
 _NEEDS = {"minari": ("minari", "h5py"), "lerobot": ("pyarrow",)}
+_MIN_PYTHON = {"minari": (3, 11), "lerobot": (3, 10)}  # of versions that keep images as they are
 _MARKS = {"minari": "metadata.json", "lerobot": "meta/info.json"}
 
 
@@ -157,8 +159,13 @@ def _module(format: str) -> Any:
     """Import the module of a format, with the function `opened` and the class `Writer`.
 
     Raises:
-        ConfigurationError: one of its packages is missing.
+        ConfigurationError: one of its packages is missing, or needs a newer Python.
     """
+    if sys.version_info < _MIN_PYTHON[format]:
+        version = ".".join(map(str, _MIN_PYTHON[format]))
+        raise ConfigurationError(
+            f"a dataset of format {format} needs Python {version} or later; lerobot does not"
+        )
     for package in _NEEDS[format]:
         if find_spec(package) is None:
             raise ConfigurationError(

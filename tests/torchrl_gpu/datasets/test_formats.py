@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import minari
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -23,6 +22,8 @@ from torchrl_gpu.datasets import dataset as module
 from torchrl_gpu.datasets import lerobot_format
 from torchrl_gpu.datasets.dataset import DatasetFormat, open_dataset, write_dataset
 from torchrl_gpu.errors import ConfigurationError
+
+minari = pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
 
 every_format = pytest.mark.parametrize("format", ["minari", "lerobot"])
 

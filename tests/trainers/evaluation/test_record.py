@@ -17,6 +17,8 @@ from trainers.evaluation.evaluation import evaluate
 from trainers.evaluation.record import record
 from trainers.run import run, settings_of
 
+pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
+
 CPU = torch.device("cpu")
 STEPS = 8
 

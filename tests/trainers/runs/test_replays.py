@@ -19,6 +19,8 @@ from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.episodes import episodes_of, fill, rows_needed
 from trainers.runs.replays import export_replay
 
+pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
+
 CASES = [Case(DDPG, "continuous"), Case(Rainbow, "discrete")]
 
 

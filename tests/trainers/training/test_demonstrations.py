@@ -41,6 +41,8 @@ from trainers.run import settings_of
 from trainers.training.experience import ReplayExperience, experience_of
 from trainers.training.trainer import TorchRLTrainer
 
+pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
+
 every_off_policy_agent = every_agent_with("demonstrations")
 TABLE = tuple((float(row),) for row in range(CHOICES))
 
