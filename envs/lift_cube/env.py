@@ -13,7 +13,7 @@ from torchrl.data import Bounded, TensorSpec, Unbounded
 from envs.arm_env import ArmEnv
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
-from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
+from envs.lift_cube.camera import WristCamera, choose, refuse_unseen
 from envs.lift_cube.episodes import Episodes
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder, observation_elements
@@ -21,7 +21,7 @@ from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memo
 from envs.lift_cube.starts import Starts, draw_sizes
 from envs.lift_cube.task import Judge, Task
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
-from torchrl_gpu.arguments import checked
+from torchrl_gpu.arguments import Range, checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element

@@ -5,8 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.lift_cube.camera import Range, WristCamera
+from envs.lift_cube.camera import WristCamera
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
+from torchrl_gpu.arguments import Range
 from torchrl_gpu.errors import ConfigurationError
 
 _MIN_GRASPS = 32  # minimum number of postures of the curriculum
