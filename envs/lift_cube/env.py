@@ -18,7 +18,7 @@ from envs.lift_cube.episodes import Episodes
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder, observation_elements
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
-from envs.lift_cube.starts import Starts, draw_sizes
+from envs.lift_cube.starts import Starts, check_cube_range, draw_sizes
 from envs.lift_cube.task import Judge, Task
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import Range, checked
@@ -109,6 +109,7 @@ class LiftCubeEnv(ArmEnv):
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)
+        check_cube_range(cube_range, arm)
         settings = {"num_envs": num_envs, "arm": arm, "size": size}
         images = {"pixels": pixels, "frame_stack": frame_stack, "camera": camera}
         self.capabilities = self.capabilities_of(settings | images, torch.device(device))
