@@ -199,11 +199,12 @@ class LiftCubeEnv(ArmEnv):
         """Draw one environment beside the image of its wrist camera, `[480, 1120, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the mode is not `demo`.
+            ConfigurationError: the mode is not `demo`, or there is no environment of this index.
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
             raise ConfigurationError("lift_cube draws pictures only in mode=demo")
+        self._check_index(index)
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)

@@ -10,6 +10,7 @@ from envs.marinenav.baselines import StraightToGoal
 from envs.marinenav.render import ALARM, BUOY, WRECK
 from tests.envs.marinenav.test_env import CROSSING
 from torchrl_gpu.environments.robots import SharedPolicy
+from torchrl_gpu.errors import ConfigurationError
 
 
 def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
@@ -45,6 +46,14 @@ def test_several_seas_are_drawn_in_a_grid() -> None:
     assert grid.shape == (720, 720, 3)
     tiles = [grid[:360, :360], grid[:360, 360:], grid[360:, :360], grid[360:, 360:]]
     assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
+
+
+@pytest.mark.parametrize("index", [-1, 4, [], [0, 4]])
+def test_seas_that_do_not_exist_are_not_drawn(index: int | list[int]) -> None:
+    env = MarineNavEnv(num_envs=4)
+    env.reset()
+    with pytest.raises(ConfigurationError, match="choose some of the environments 0 to 3"):
+        env.render(index)
 
 
 def test_caption_counts_the_arrived_vessels() -> None:
