@@ -69,6 +69,16 @@ def test_caption_counts_the_arrived_vessels() -> None:
     assert env.measurements(1) == {"vessels arrived [%]": 50.0}
 
 
+def test_the_clock_of_a_sea_stands_still_once_its_episode_has_ended() -> None:
+    near = {**CROSSING, "goal": [[7.0, 20.0], [33.0, 20.0]]}
+    env = MarineNavEnv.from_scenarios([CROSSING, near], noise=False)
+    now = env.reset()
+    for _ in range(3):
+        now["robots", "action"] = torch.zeros(2, 2, 2)
+        now = env.step(now)["next"]
+    assert [env.caption(sea)[:5] for sea in (0, 1)] == ["1.5 s", "0.5 s"]
+
+
 @pytest.mark.parametrize("seas", [0, [0, 1, 2, 3]])
 def test_torchrl_video_recorder_films_the_seas(seas: int | list[int], tmp_path: Path) -> None:
     env = MarineNavEnv(num_envs=4, num_robots=2, num_obstacles=0, max_episode_steps=4)
