@@ -7,8 +7,9 @@ from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from envs.marinenav.render import ALARM, BUOY, WRECK
+from envs.marinenav.render import ALARM, BUOY, SHALLOW, WRECK
 from tests.envs.marinenav.test_env import CROSSING
+from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 
@@ -54,6 +55,18 @@ def test_seas_that_do_not_exist_are_not_drawn(index: int | list[int]) -> None:
     env.reset()
     with pytest.raises(ConfigurationError, match="choose some of the environments 0 to 3"):
         env.render(index)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_captions_leave_the_map_free(count: int) -> None:
+    env = MarineNavEnv(num_envs=4)
+    env.reset()
+    picture = picture_of(env, list(range(count)))
+    captioned = write_captions(picture, [f"episode 1/1, {env.caption(0)}"] * count)
+    rows = range(720 // min(count, 2))
+    covered = [row for row in rows if (captioned[row] != picture[row]).any()]
+    mapped = [row for row in rows if (picture[row] == SHALLOW).all(-1).any()]
+    assert 0 < covered[-1] < mapped[0]
 
 
 def test_caption_counts_the_arrived_vessels() -> None:
