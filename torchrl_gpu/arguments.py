@@ -26,7 +26,14 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import BeforeValidator, ConfigDict, InstanceOf, TypeAdapter, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    InstanceOf,
+    TypeAdapter,
+    ValidationError,
+    WrapValidator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from typing_extensions import dataclass_transform  # in typing from Python 3.11 on
@@ -36,6 +43,18 @@ from torchrl_gpu.errors import ConfigurationError
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 Note = TypeVar("Note")
+
+
+def _ascending(limits: Any, convert: Callable[[Any], tuple[float, float]]) -> tuple[float, float]:
+    with contextlib.suppress(ValidationError):
+        low, high = convert(limits)
+        if 0 < low <= high:
+            return low, high
+    raise ValueError("write [lowest, highest], above 0")
+
+
+# Lowest and highest value of a random factor.
+Range = Annotated[tuple[float, float], WrapValidator(_ascending)]
 
 # Class method of a component: takes all its settings by name, without those that are components,
 # and refuses those that exclude or need each other. Its constructor calls it, too.

@@ -279,11 +279,12 @@ class GymnasiumEnv(Environment):
         """Draw the current state of one environment, `[H, W, 3]`, uint8.
 
         Raises:
-            ConfigurationError: `mode` is not `demo`, or rendering fails, for instance because a
-                package or a display is missing.
+            ConfigurationError: `mode` is not `demo`, there is no environment of this index, or
+                rendering fails, for instance because a package or a display is missing.
         """
         if self._vector.render_mode is None:
             raise ConfigurationError('a GymnasiumEnv renders only with mode="demo"')
+        self._check_index(index)
         try:
             frames = self._vector.render()
         except Exception as error:

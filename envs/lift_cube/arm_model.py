@@ -3,16 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from torch import Tensor
-
-from envs.lift_cube.arm import Arm, Names, find
+from envs.lift_cube.arm import Arm, find
 from torchrl_gpu.errors import ConfigurationError, one_line
 
 # Genesis takes the larger friction of two touching bodies: arm and floor leave it to the cube.
 MIN_FRICTION: Final = 0.01
 _BODY_COLOR: Final = (0.8, 0.8, 0.8, 1.0)  # of the collision bodies
-
-Limits = tuple[Tensor, Tensor]  # lowest and highest positions of joints
 
 
 def as_slice(indices: list[int]) -> slice | list[int]:
@@ -88,19 +84,16 @@ def add_arm(gs: Any, scene: Any, file: str, geometry: str = "visual") -> Any:
     return robot
 
 
-def check_positions(arm: Arm, joint_limits: Limits, finger_limits: Limits) -> None:
+def check_positions(arm: Arm, parts: ArmParts) -> None:
     """Refuse positions of the description that are beyond the limits of their joints."""
-    rows: list[tuple[str, Names, Sequence[float], Limits]]
-    rows = [("home", arm.joints, arm.home, joint_limits)]
+    rows: list[tuple[str, Sequence[float], list[Any]]] = [("home", arm.home, parts.joints)]
     for setting in ("open_position", "closed_position"):
-        positions = arm.per_finger(getattr(arm, setting))
-        rows.append((setting, arm.fingers, positions, finger_limits))
-    for setting, names, positions, limits in rows:
-        # Cubes of several sizes or masses make the limits `[N, J]`.
-        low, high = (limit.view(-1, len(names))[0].tolist() for limit in limits)
-        for name, position, lowest, highest in zip(names, positions, low, high, strict=True):
+        rows.append((setting, arm.per_finger(getattr(arm, setting)), parts.fingers))
+    for setting, positions, joints in rows:
+        for position, joint in zip(positions, joints, strict=True):
+            lowest, highest = joint.desc.dofs_limit[0]
             if not lowest - 1e-4 <= position <= highest + 1e-4:
                 raise ConfigurationError(
-                    f"env.arm.{setting}: {position:g} is beyond the limits of {name}, "
+                    f"env.arm.{setting}: {position:g} is beyond the limits of {joint.name}, "
                     f"{lowest:.4g} to {highest:.4g}"
                 )

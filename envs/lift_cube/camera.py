@@ -8,22 +8,12 @@ from typing import Annotated, Any, Final, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from torch import Tensor
 
-from torchrl_gpu.arguments import CheckedFields
+from torchrl_gpu.arguments import CheckedFields, Range
 from torchrl_gpu.errors import ConfigurationError
 
-
-def _ascending(limits: tuple[float, float]) -> tuple[float, float]:
-    low, high = limits
-    if not 0 < low <= high:
-        raise ValueError("write [lowest, highest], above 0")
-    return limits
-
-
-# Lowest and highest value of a random factor.
-Range = Annotated[tuple[float, float], AfterValidator(_ascending)]
 Renderer = Literal["auto", "batched", "sequential", "madrona"]
 Way = Literal["batched", "sequential", "madrona"]
 

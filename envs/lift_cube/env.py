@@ -13,15 +13,15 @@ from torchrl.data import Bounded, TensorSpec, Unbounded
 from envs.arm_env import ArmEnv
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from envs.lift_cube.arm import PANDA, Arm
-from envs.lift_cube.camera import Range, WristCamera, choose, refuse_unseen
+from envs.lift_cube.camera import WristCamera, choose, refuse_unseen
 from envs.lift_cube.episodes import Episodes
 from envs.lift_cube.images import WristImages
 from envs.lift_cube.observation import SceneEncoder, observation_elements
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
-from envs.lift_cube.starts import Starts, draw_sizes
+from envs.lift_cube.starts import Starts, check_cube_range, draw_sizes
 from envs.lift_cube.task import Judge, Task
 from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
-from torchrl_gpu.arguments import checked
+from torchrl_gpu.arguments import Range, checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element
@@ -109,6 +109,7 @@ class LiftCubeEnv(ArmEnv):
         filmed = mode == "demo"
         if not (pixels or filmed):
             refuse_unseen(camera)
+        check_cube_range(cube_range, arm)
         settings = {"num_envs": num_envs, "arm": arm, "size": size}
         images = {"pixels": pixels, "frame_stack": frame_stack, "camera": camera}
         self.capabilities = self.capabilities_of(settings | images, torch.device(device))
@@ -198,11 +199,12 @@ class LiftCubeEnv(ArmEnv):
         """Draw one environment beside the image of its wrist camera, `[480, 1120, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the mode is not `demo`.
+            ConfigurationError: the mode is not `demo`, or there is no environment of this index.
         """
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
             raise ConfigurationError("lift_cube draws pictures only in mode=demo")
+        self._check_index(index)
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)

@@ -110,6 +110,7 @@ class Simulation:
         geometry = "visual" if wrist is None else wrist.geometry
         self.robot = add_arm(gs, self.scene, arm.file, geometry)
         parts = find_parts(arm, self.robot)
+        check_positions(arm, parts)
         self.hand = parts.hand
         self.cameras: Cameras | None = None
         if wrist is not None and way is not None:
@@ -125,8 +126,6 @@ class Simulation:
         force = self._row(arm.max_force)
         self.robot.set_dofs_force_range(-force, force, self._actuators)
         self._low, self._high = self.robot.get_dofs_limit(as_slice(joints))
-        finger_limits = self.robot.get_dofs_limit(as_slice(fingers))
-        check_positions(arm, (self._low, self._high), finger_limits)
         home = self._row(arm.home)
         self.robot.set_dofs_position(home.expand(num_envs, -1), as_slice(joints))
         self._reader = SceneReader(

@@ -5,8 +5,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from envs.lift_cube.camera import Range, WristCamera
+from envs.lift_cube.arm import Arm
+from envs.lift_cube.camera import WristCamera
 from envs.lift_cube.simulation import CUBE_SIZE, Simulation
+from torchrl_gpu.arguments import Range
 from torchrl_gpu.errors import ConfigurationError
 
 _MIN_GRASPS = 32  # minimum number of postures of the curriculum
@@ -27,6 +29,18 @@ def draw_sizes(limits: tuple[float, float], num_envs: int, seed: int) -> list[fl
     generator = torch.Generator().manual_seed(seed)
     numbers = torch.rand(min(num_envs, _MAX_SIZES), generator=generator)
     return [CUBE_SIZE * factor for factor in (low + (high - low) * numbers).tolist()]
+
+
+def check_cube_range(cube_range: float, arm: Arm) -> None:
+    """Refuse a range of the cube that goes beyond the workspace of an arm."""
+    sides = zip(arm.workspace_low[:2], arm.workspace_high[:2], strict=True)
+    widest = min(high - low for low, high in sides) / 2
+    if cube_range > widest + _TOLERANCE:
+        raise ConfigurationError(
+            f"env.cube_range={cube_range:g}: cubes would lie beyond the workspace, where the "
+            f"gripper does not go; choose at most {widest:g}, or a wider "
+            "env.arm.workspace_low and workspace_high"
+        )
 
 
 class Start(NamedTuple):
@@ -54,7 +68,7 @@ class Starts:
         center: middle of the workspace, at the height of a resting cube of 3 cm `[3]`, m.
 
     Raises:
-        ConfigurationError: a cube may lie out of reach.
+        ConfigurationError: the gripper does not reach some of the cubes.
     """
 
     def __init__(
@@ -76,13 +90,6 @@ class Starts:
         # All numbers are drawn at once, also those that this scene does not use: a seed gives the
         # same episodes with images and without them.
         x, y, _ = self.center.tolist()
-        widest = float((self.workspace[1] - self.workspace[0])[:2].min()) / 2
-        if cube_range > widest + _TOLERANCE:
-            raise ConfigurationError(
-                f"env.cube_range={cube_range:g}: cubes would lie beyond the workspace, where the "
-                f"gripper does not go; choose at most {widest:g}, or a wider "
-                "env.arm.workspace_low and workspace_high"
-            )
         limits = [
             *((angle - joint_noise, angle + joint_noise) for angle in arm.home),
             *((middle - cube_range, middle + cube_range) for middle in (x, y)),

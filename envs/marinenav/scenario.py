@@ -8,24 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import combinations
+from math import dist
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import torch
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from envs.marinenav.curriculum import Difficulty, Stage
-from envs.marinenav.physics import CORE_RADIUS, GROUND_VELOCITY, MOTION_ROWS, POSITION, current
+from envs.marinenav.perception import FAR_AWAY
+from envs.marinenav.physics import (
+    CORE_RADIUS,
+    GROUND_VELOCITY,
+    MOTION_ROWS,
+    POSITION,
+    VESSEL_WIDTH,
+    current,
+)
 from envs.marinenav.placement import Size, begin_drafts, complete_drafts
 from envs.marinenav.sea import Sea, start_episodes
 from envs.streams import seed_streams, split_streams
+from torchrl_gpu.arguments import checked, suggest
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
 
+# m along each axis, far beyond any map: objects stay nearer than `FAR_AWAY`, where missing ones are
+MAX_COORDINATE: Final = FAR_AWAY / 4.0
+
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Pair = tuple[Finite, Finite]
+Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
+Pair = tuple[Coordinate, Coordinate]
 Radius = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -42,7 +64,7 @@ class _Lists(BaseModel):
         return self
 
 
-class Vortices(_Lists):
+class Vortices(_Lists, extra="forbid"):
     """Vortices of one sea: centres (m), directions, circulations (m^2/s), one core radius (m)."""
 
     position: list[Pair]
@@ -51,7 +73,7 @@ class Vortices(_Lists):
     core_radius: Radius = CORE_RADIUS
 
 
-class Obstacles(_Lists):
+class Obstacles(_Lists, extra="forbid"):
     """Obstacles of one sea: centres and radii, m."""
 
     position: list[Pair]
@@ -60,6 +82,9 @@ class Obstacles(_Lists):
 
 class Scenario(_Lists):
     """Initial state of an episode in one sea, SI units.
+
+    Positions are at most 2,500 m from 0 along each axis, and starts at least the width of a vessel
+    apart.
 
     Attributes:
         num_robots: number of robots, at least 1; the lists below have one entry per robot.
@@ -85,13 +110,33 @@ class Scenario(_Lists):
     obstacles: Obstacles
     level: Annotated[int, Field(ge=0)] = 0
 
+    @model_validator(mode="after")
+    def _has_room(self) -> Scenario:
+        for (one, here), (other, there) in combinations(enumerate(self.start), 2):
+            if dist(here, there) < VESSEL_WIDTH:
+                raise ValueError(
+                    f"the vessels {one} and {other} overlap at the start; put them at least "
+                    f"{VESSEL_WIDTH:g} m apart"
+                )
+        return self
+
 
 class _File(BaseModel):
-    """Content of a file; recorded episodes of the reference environment have no version."""
+    """Content of a file; recorded episodes of the reference environment have no format."""
 
-    format: Literal["marinenav scenarios"] = "marinenav scenarios"
+    format: Literal["marinenav scenarios"] | None = None
     version: Literal[1] = 1
     episodes: Annotated[list[Scenario], Field(min_length=1)]
+
+    @field_validator("episodes", mode="before")
+    @classmethod
+    def _have_known_fields(cls, episodes: Any, info: ValidationInfo) -> Any:
+        """Refuse unknown fields, which only recorded episodes have."""
+        for episode in episodes if info.data.get("format") and isinstance(episodes, list) else ():
+            for name in episode if isinstance(episode, dict) else ():
+                if name not in Scenario.model_fields:
+                    raise ValueError(f"unknown field {name}{suggest(name, Scenario.model_fields)}")
+        return episodes
 
 
 def check_scenarios(episodes: Sequence[Mapping[str, Any] | Scenario]) -> list[Scenario]:
@@ -113,6 +158,8 @@ def _one_line_errors(source: str) -> Iterator[None]:
         place = ".".join(map(str, problem["loc"]))
         text = problem["msg"].removeprefix("Value error, ")
         text = f"{text[:1].lower()}{text[1:]}"
+        if problem["type"] == "extra_forbidden":
+            text = "unknown field; leave it out"
         raise ConfigurationError(f"{source}: {place or 'file'}: {text}") from None
 
 
@@ -194,16 +241,23 @@ def from_sea(sea: Sea) -> list[Scenario]:
     return scenarios
 
 
+@checked
 def draw_scenarios(
-    stages: Sequence[Stage], episodes: int, seed: int, num_vortices: int = 0
+    stages: Annotated[Sequence[Stage], Field(min_length=1)],
+    episodes: Annotated[int, Field(ge=1)],
+    seed: int,
+    num_vortices: Annotated[int, Field(ge=0)] = 0,
 ) -> list[Scenario]:
     """Draw initial states from the distribution of the environment.
 
     Args:
         stages: stages that set the difficulty; their indices become the levels.
-        episodes: number of scenarios per stage; the result is ordered by stage.
+        episodes: number of scenarios per stage, at least 1; the result is ordered by stage.
         seed: random seed that determines the scenarios.
         num_vortices: number of vortices per sea.
+
+    Raises:
+        ConfigurationError: an argument is out of range.
     """
     rows = torch.arange(len(stages)).repeat_interleave(episodes)
     host = torch.device("cpu")
@@ -224,7 +278,9 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
     Raises:
         ConfigurationError: the file cannot be written.
     """
-    write_text(path, _File(episodes=list(scenarios)).model_dump_json())
+    write_text(
+        path, _File(format="marinenav scenarios", episodes=list(scenarios)).model_dump_json()
+    )
 
 
 def load_scenarios(path: Path) -> list[Scenario]:

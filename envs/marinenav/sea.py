@@ -35,7 +35,7 @@ class Sea(NamedTuple):
     reached: Tensor  # whether it has reached its goal
     obstacles: Tensor  # x, y, radius, `[3, O, N]`, m; radius 0 for a missing obstacle
     vortices: Tensor  # x, y, circulation, core radius, `[4, V, N]`, see `physics.current`
-    steps: Tensor  # of this episode, int64 `[N]`
+    steps: Tensor  # of this episode, until its last robot has ended, int64 `[N]`
 
 
 class Episode(NamedTuple):
@@ -74,7 +74,7 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
         motion=motion,
         active=sea.active & ~(collided | arrived),
         reached=sea.reached | arrived,
-        steps=sea.steps + 1,
+        steps=sea.steps + sea.active.any(0),
     )
     is_late = afterwards.steps >= max_steps
     following = Episode(afterwards, view, streams, now.stage)

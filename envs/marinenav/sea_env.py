@@ -338,7 +338,12 @@ class SeaEnv(Environment):
         return {"curriculum/stage": self._state.now.stage.to(self.dtype).mean()}
 
     def render(self, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw seas from above, north up: see `SeaRenderer.draw`."""
+        """Draw seas from above, north up: see `SeaRenderer.draw`.
+
+        Raises:
+            ConfigurationError: there is no sea of an index, or no index.
+        """
+        self._check_index(index)
         return self._renderer.draw(self._state.now, index)
 
     def caption(self, index: int) -> str:

@@ -1,6 +1,6 @@
 """Base class of environments: TorchRL's API, and what this library uses besides it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -123,9 +123,19 @@ class Environment(EnvBase):
             A picture `[H, W, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the environment cannot render.
+            ConfigurationError: the environment cannot render, or has no such index.
         """
         raise ConfigurationError(f"{name_of(self)} cannot render")
+
+    def _check_index(self, index: Any) -> None:
+        """Refuse an argument of `render` that names no environment of the batch."""
+        several = self.capabilities.renders_several
+        indices = list(index) if several and isinstance(index, Iterable) else [index]
+        if not indices or not all(each in range(self.num_envs) for each in indices):
+            raise ConfigurationError(
+                f"render({index}): choose {'some' if several else 'one'} of the environments 0 to "
+                f"{self.num_envs - 1}"
+            )
 
     def scene(self) -> Scene | None:
         """Return the bodies that a viewer draws in three dimensions in place of `render`.

@@ -15,6 +15,12 @@ Mode = Literal["train", "eval", "demo", "record", "export", "tune"]
 _SAVED: Final = "saved"
 
 
+def _as_kind(device: Any) -> Any:
+    if not isinstance(device, str):
+        raise ValueError("write auto, cpu or another kind of device, as in cuda or cuda:1")
+    return device
+
+
 class GeneralSettings(CheckedFields):
     """General settings: name, type, range, description and default of each.
 
@@ -69,7 +75,7 @@ class GeneralSettings(CheckedFields):
     seed: Annotated[
         int, _SAVED, Field(ge=0, lt=2**31, description="seed of all random numbers")
     ] = 0
-    device: str = "auto"
+    device: Annotated[str, BeforeValidator(_as_kind)] = "auto"
     devices: (
         Annotated[int, Field(ge=1)]
         | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]

@@ -13,6 +13,7 @@ from envs.fanuc.robot import load_robot
 from envs.fanuc.scene import TARGET
 from envs.fanuc.targets import HOME
 from torchrl_gpu.environments.scene import Shape
+from torchrl_gpu.errors import ConfigurationError
 
 
 @pytest.fixture
@@ -72,6 +73,8 @@ def test_environment_renders_its_arms(make_env: Callable[..., FanucEnv]) -> None
     assert first.dtype == torch.uint8
     assert (env.render(1) != first).any()
     assert torch.equal(env.render(0), first)
+    with pytest.raises(ConfigurationError, match=r"^render\(2\): .* environments 0 to 1$"):
+        env.render(2)
     env.step(tensordict.set("action", torch.full((2, 6), 0.5)))
     assert (env.render(0) != first).any()
 

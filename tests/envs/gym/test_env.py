@@ -78,6 +78,8 @@ def test_demo_mode_renders_images(make_gym: MakeGym, vectorization: str) -> None
         assert picture.dtype == torch.uint8
         assert picture.equal(torch.full((4, 6, 3), steps, dtype=torch.uint8))
         _, state = env.step_and_maybe_reset(env.rand_action(state))
+    with pytest.raises(ConfigurationError, match=r"^render\(9\): choose one of the environments"):
+        env.render(9)
     assert env.capabilities.step_seconds == pytest.approx(1 / 20)
 
 

@@ -256,19 +256,19 @@ def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
         lift.render(index)
 
 
-@pytest.mark.parametrize(
-    ("half_width", "reason"), [(0.2, "cubes would lie beyond the workspace"), (0.7, "the gripper")]
-)
-def test_cubes_out_of_reach_are_refused(
-    lift: LiftCubeEnv, half_width: float, reason: str, monkeypatch: pytest.MonkeyPatch
+def test_a_range_beyond_the_workspace_is_refused_before_genesis_starts(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delattr("envs.lift_cube.simulation.start_genesis")
+    with pytest.raises(ConfigurationError, match=r"^env\.cube_range=5: .* choose at most 0\.2,"):
+        LiftCubeEnv(num_envs=1, cube_range=5.0)
+
+
+def test_cubes_out_of_reach_are_refused(lift: LiftCubeEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
-    arm = Arm(
-        workspace_low=(0.55 - half_width, -half_width, 0.01),
-        workspace_high=(0.55 + half_width, half_width, 0.4),
-    )
+    arm = Arm(workspace_low=(-0.15, -0.7, 0.01), workspace_high=(1.25, 0.7, 0.4))
     monkeypatch.setattr(lift.simulation, "arm", arm)
-    with pytest.raises(ConfigurationError, match=rf"^env\.cube_range=0\.6: {reason}"):
+    with pytest.raises(ConfigurationError, match=r"^env\.cube_range=0\.6: the gripper"):
         Starts(
             lift.simulation,
             generator,

@@ -1,6 +1,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from envs.marinenav.baselines import (
 )
 from envs.marinenav.curriculum import PAPER_STAGES, Stage
 from envs.marinenav.evaluation import evaluate
-from envs.marinenav.scenario import draw_scenarios, load_scenarios, save_scenarios
+from envs.marinenav.scenario import check_scenarios, draw_scenarios, load_scenarios, save_scenarios
 from tests.envs.marinenav.test_env import ALONE, CROSSING
 from torchrl_gpu.errors import ConfigurationError
 
@@ -148,6 +149,22 @@ def _without(key: str) -> dict[str, Any]:
             {"episodes": [{**CROSSING, "obstacles": {"position": [[1.0, 2.0]], "radius": []}}]},
             "radius has 0 entries",
         ),
+        (
+            {"episodes": [{**CROSSING, "goal": [[1e9, 20.0], [5.0, 20.0]]}]},
+            "episodes.0.goal.0.0: input should be less than or equal to 2500",
+        ),
+        (
+            {"episodes": [{**CROSSING, "start": [[5.0, 20.0], [7.0, 20.0]]}]},
+            "episodes.0: the vessels 0 and 1 overlap at the start; put them at least 2.5 m",
+        ),
+        (
+            {"format": "marinenav scenarios", "episodes": [{**CROSSING, "levl": 3}]},
+            "episodes: unknown field levl; did you mean level?",
+        ),
+        (
+            {"episodes": [{**CROSSING, "vortices": {**CROSSING["vortices"], "core": 1.0}}]},
+            "episodes.0.vortices.core: unknown field; leave it out",
+        ),
     ],
 )
 def test_invalid_files_raise_one_line_errors(tmp_path: Path, content: Any, text: str) -> None:
@@ -155,6 +172,24 @@ def test_invalid_files_raise_one_line_errors(tmp_path: Path, content: Any, text:
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         load_scenarios(path)
+
+
+def test_episodes_recorded_with_more_fields_are_read(tmp_path: Path) -> None:
+    recorded = {"episodes": [{**CROSSING, "actions": []}], "about": "the reference"}
+    (tmp_path / "set.json").write_text(json.dumps(recorded))
+    assert load_scenarios(tmp_path / "set.json") == check_scenarios([CROSSING])
+
+
+@pytest.mark.parametrize(
+    ("stages", "episodes", "text"),
+    [
+        (PAPER_STAGES, 0, "episodes=0: .* greater than"),
+        ((), 1, r"stages=\(\): it takes at least 1"),
+    ],
+)
+def test_no_scenarios_cannot_be_drawn(stages: Sequence[Stage], episodes: int, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{text}"):
+        draw_scenarios(stages, episodes, seed=0)
 
 
 def test_error_names_a_missing_scenario_file(tmp_path: Path) -> None:

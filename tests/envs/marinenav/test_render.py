@@ -7,9 +7,11 @@ from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from envs.marinenav.render import ALARM, BUOY, WRECK
+from envs.marinenav.render import ALARM, BUOY, SHALLOW, WRECK
 from tests.envs.marinenav.test_env import CROSSING
+from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.robots import SharedPolicy
+from torchrl_gpu.errors import ConfigurationError
 
 
 def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
@@ -47,6 +49,26 @@ def test_several_seas_are_drawn_in_a_grid() -> None:
     assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
 
 
+@pytest.mark.parametrize("index", [-1, 4, [], [0, 4]])
+def test_seas_that_do_not_exist_are_not_drawn(index: int | list[int]) -> None:
+    env = MarineNavEnv(num_envs=4)
+    env.reset()
+    with pytest.raises(ConfigurationError, match="choose some of the environments 0 to 3"):
+        env.render(index)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_captions_leave_the_map_free(count: int) -> None:
+    env = MarineNavEnv(num_envs=4)
+    env.reset()
+    picture = picture_of(env, list(range(count)))
+    captioned = write_captions(picture, [f"episode 1/1, {env.caption(0)}"] * count)
+    rows = range(720 // min(count, 2))
+    covered = [row for row in rows if (captioned[row] != picture[row]).any()]
+    mapped = [row for row in rows if (picture[row] == SHALLOW).all(-1).any()]
+    assert 0 < covered[-1] < mapped[0]
+
+
 def test_caption_counts_the_arrived_vessels() -> None:
     near = {**CROSSING, "goal": [[7.0, 20.0], [5.0, 20.0]]}
     env = MarineNavEnv.from_scenarios([CROSSING, near], noise=False)
@@ -58,6 +80,16 @@ def test_caption_counts_the_arrived_vessels() -> None:
         "0.5 s, 1 of 2 vessels arrived",
     ]
     assert env.measurements(1) == {"vessels arrived [%]": 50.0}
+
+
+def test_the_clock_of_a_sea_stands_still_once_its_episode_has_ended() -> None:
+    near = {**CROSSING, "goal": [[7.0, 20.0], [33.0, 20.0]]}
+    env = MarineNavEnv.from_scenarios([CROSSING, near], noise=False)
+    now = env.reset()
+    for _ in range(3):
+        now["robots", "action"] = torch.zeros(2, 2, 2)
+        now = env.step(now)["next"]
+    assert [env.caption(sea)[:5] for sea in (0, 1)] == ["1.5 s", "0.5 s"]
 
 
 @pytest.mark.parametrize("seas", [0, [0, 1, 2, 3]])

@@ -88,6 +88,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             ["agent=sac", "env=marinenav", "env.num_envs=10000000000000"],
             "env.num_envs=10000000000000: input should be less than or equal to 1048576",
         ),
+        ([*BASE, "device=-1"], "device=-1: write auto, cpu or another kind of device, as in cuda"),
         ([*BASE, "threads=100000000"], "threads=100000000: input should be less than or equal to"),
         ([*BASE, "env.num_envs=many"], "env.num_envs=many: input should be a valid integer"),
         ([*BASE, "agent.learning_rate=-1"], "agent.learning_rate=-1: input should be greater"),

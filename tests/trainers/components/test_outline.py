@@ -110,6 +110,8 @@ def test_outlines_are_read_without_torch() -> None:
         ("env=fanuc env.hold_steps=3", "env.hold_steps=3: without effect; add env.success"),
         ("env=fanuc env.robot=lr_mate_200id env.urdf=a.urdf", "env.urdf=a.urdf: both name an arm"),
         ("env=fanuc env.simulator=genesis env.num_workers=2", "env.num_workers=2: env.simulator"),
+        ("env=lift_cube env.friction=.5", "env.friction=0.5: write [lowest, highest], above 0"),
+        ("env=lift_cube env.mass=[3]", "env.mass=[3]: write [lowest, highest], above 0"),
         ("env=lift_cube env.frame_stack=2", "env.frame_stack=2: there are no images"),
         ("env.curriculum=true env.mixture=true", "env.curriculum, env.mixture: set one"),
         ("env.schedule=[[0,3,0,30]]", "env.schedule: without effect"),
