@@ -192,7 +192,11 @@ def check_settings(
             )
     for name in known:
         if name not in settings and parameters[name].default is inspect.Parameter.empty:
-            raise ConfigurationError(f"{group}.{name}: {component.__name__} needs this setting")
+            meaning = re.split(r"; |\. [A-Z]", descriptions_of(component).get(name, ""))[0]
+            raise ConfigurationError(
+                f"{group}.{name}: {component.__name__} needs this setting"
+                + (f": {meaning.replace('`', '')}" if meaning else "")
+            )
     defaults = {name: parameters[name].default for name in known if name not in settings}
     values = {
         name: check_value(constructor, name, value, prefix=f"{group}.") if name in known else value
