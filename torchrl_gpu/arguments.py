@@ -118,12 +118,20 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         ConfigurationError: (when the decorated function is called) an argument has the wrong type
             or lies outside its range. Values are converted where no information is lost: 64.0 to
             64, and the name of a device to a `torch.device`.
+        TypeError: (likewise) an argument is unknown or missing.
     """
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def wrapper(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        bound = signature.bind(*args, **kwargs)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            owner = function.__qualname__.removesuffix(".__init__")
+            known = [name for name in signature.parameters if name != "self"]
+            unknown = [name for name in kwargs if str(error).endswith(f"keyword argument {name!r}")]
+            hint = suggest(unknown[0], known) if unknown else ""
+            raise TypeError(f"{owner}: {error}{hint}") from None
         for name, value in bound.arguments.items():
             if signature.parameters[name].kind not in _VARIADIC:
                 bound.arguments[name] = check_value(function, name, value)
@@ -211,7 +219,11 @@ def check_settings(
             )
     for name in known:
         if name not in settings and parameters[name].default is inspect.Parameter.empty:
-            raise ConfigurationError(f"{group}.{name}: {component.__name__} needs this setting")
+            meaning = re.split(r"; |\. [A-Z]", descriptions_of(component).get(name, ""))[0]
+            raise ConfigurationError(
+                f"{group}.{name}: {component.__name__} needs this setting"
+                + (f": {meaning.replace('`', '')}" if meaning else "")
+            )
     defaults = {name: parameters[name].default for name in known if name not in settings}
     values = {
         name: check_value(constructor, name, value, prefix=f"{group}.") if name in known else value

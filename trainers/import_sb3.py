@@ -33,6 +33,9 @@ same actions as `model.predict(observation, deterministic=True)`.
             mode=demo\
 """
 
+# Environment in the command of the report where the model has none.
+_EXAMPLE = ("env=gym", "env.name=CartPole-v1")
+
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report of `import_model`, or the help; return the exit code."""
@@ -103,7 +106,8 @@ def _described(interface: PolicyInterface) -> str:
 def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
     shapes = [f"{name} {shape}" for name, shape in model.interface.shapes().items()]
     evaluate = ["python", "-m", "trainers.run", "mode=eval", f"checkpoint={output}"]
-    evaluate += ["env=ENV"] if needs_env else []
+    evaluate += _EXAMPLE if needs_env else []
+    example = f"  environment  not in the model; {' '.join(_EXAMPLE)} is an example\n"
     layers = model.component.settings
     return (
         f"{file}: {model.algorithm} of Stable-Baselines3 {model.version}, "
@@ -112,5 +116,6 @@ def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
         f"  returns      {shapes[-1]}\n"
         f"  network      hidden layers {list(layers['hidden_sizes'])}, {layers['activation']}\n"
         f"  policy       {output}\n"
+        f"{example if needs_env else ''}"
         f"  evaluate it  {shlex.join(evaluate)}"
     )

@@ -46,7 +46,7 @@ class Observations:
         self._readers: dict[str, _Reader] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         for path, entry in _leaves(space):
-            reader = _reader(entry)
+            reader = _reader(entry, space)
             key = ".".join(path) or ("pixels" if reader.is_image else "observation")
             if key in _TAKEN_KEYS:
                 raise ConfigurationError(
@@ -155,18 +155,26 @@ def _leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield from _leaves(entry, (*path, name))
 
 
-def _reader(space: Space) -> _Reader:
+def _reader(space: Space, whole: Space) -> _Reader:
+    """Return the reader of a space, which is that of an observation or of an entry of it."""
     if isinstance(space, Discrete):
         return _one_hot(space)
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return _vector(space)
     if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
         return _pixels(space)
+    if isinstance(whole, Box):
+        wrapped = "gymnasium.wrappers.DtypeObservation(env, np.float32)"
+    elif whole.is_np_flattenable:
+        wrapped = (
+            "DtypeObservation(FlattenObservation(env), np.float32), both of gymnasium.wrappers"
+        )
+    else:  # a sequence or a graph
+        wrapped = "gymnasium.wrappers.TransformObservation(env, ...)"
     raise ConfigurationError(
         f"observations of a {describe(space)} are not supported; supported are Box spaces of "
         "floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these; "
-        "register the environment with gymnasium.wrappers.FlattenObservation or "
-        "TransformObservation"
+        f"register the environment as {wrapped}"
     )
 
 

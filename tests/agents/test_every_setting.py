@@ -166,6 +166,13 @@ def test_unsupported_actions_are_refused(agent_class: type[Agent]) -> None:
 
 
 @every_agent_class
+def test_a_missing_device_is_refused(agent_class: type[Agent]) -> None:
+    constructor: Any = agent_class
+    with pytest.raises(ConfigurationError, match=r"^device=cuda:99 is not available: .*cpu$"):
+        constructor(*small_specs(min(agent_class.actions)), torch.device("cuda", 99))
+
+
+@every_agent_class
 def test_every_entry_that_is_added_to_a_batch_is_declared(agent_class: type[Agent]) -> None:
     agent = build(agent_class, *small_specs(min(agent_class.actions)))
     rows = TensorDict({"active": torch.ones(BATCH, 1, dtype=torch.bool)}, [BATCH])

@@ -132,8 +132,10 @@ def test_a_value_of_several_lines_is_named_by_its_type() -> None:
 
 def test_a_checked_function_keeps_its_name_and_signature() -> None:
     assert Simulator.__init__.__name__ == "__init__"
-    with pytest.raises(TypeError, match="num_env"):
+    with pytest.raises(TypeError, match=r"^Simulator: got .* 'num_env'; did you mean num_envs\?$"):
         Simulator(num_env=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^Agent: missing a required argument: 'module'$"):
+        Agent(sizes=(1,))  # type: ignore[call-arg]
 
 
 # One value

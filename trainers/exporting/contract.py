@@ -198,11 +198,14 @@ def read_contract(folder: Path) -> Contract:
     """Read the contract of an exported folder; nothing that it names is imported.
 
     Raises:
-        ConfigurationError: the file is missing or damaged, another version wrote it, its settings
-            are not plain values, or the policy beside it is missing or another one.
+        ConfigurationError: the folder is a file, the contract is missing or damaged, another
+            version wrote it, its settings are not plain values, or the policy beside it is missing
+            or another one.
     """
     path = folder / CONTRACT
     source = f"policy={folder}"
+    if folder.is_file():
+        raise ConfigurationError(f"{source} is a file; name its folder: policy={folder.parent}")
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise ConfigurationError(f"{source}: {CONTRACT} is too large")

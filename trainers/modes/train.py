@@ -102,7 +102,8 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
     write_summary(trainer, result, **names, seconds=seconds, ended=True)
-    heading = f"\nTrained for {trainer.frames:,} frames in {human_time(seconds)}."
+    took = f"{human_time(seconds)}, building and closing evaluation included"
+    heading = f"\nTrained for {trainer.frames:,} frames in {took}."
     outcome = RunOutcome(
         folder,
         seconds,

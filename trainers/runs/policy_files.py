@@ -36,8 +36,27 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: the file cannot be read, see `load_state`, has another layout, its
-            settings are not plain values, see `check_plain`, or it does not describe a policy.
+            settings are not plain values, see `check_plain`, or it does not describe a policy. The
+            message names the newest other checkpoint of its folder that can be read, if any.
     """
+    try:
+        return _load(path)
+    except ConfigurationError as error:
+        others = reversed(CheckpointFolder(path.parent).paths())
+        readable = next((other for other in others if other != path and _can_load(other)), None)
+        if readable is None:
+            raise
+        raise ConfigurationError(f"{error}; the newest that can be read is {readable}") from error
+
+
+def _can_load(path: Path) -> bool:
+    try:
+        return bool(_load(path))
+    except ConfigurationError:
+        return False
+
+
+def _load(path: Path) -> dict[str, Any]:
     state = load_state(path)
     layout = state.get("layout")
     if type(layout) is not int or layout != LAYOUT:
@@ -68,7 +87,7 @@ def newest_readable(run: Path, processes: int) -> tuple[Path, dict[str, Any], li
     reasons: dict[Path, ConfigurationError] = {}
     for path in reversed(CheckpointFolder(run / "checkpoints").paths()):
         try:
-            state = load_checkpoint(path)
+            state = _load(path)
             check_trainable(state, path)
             for share in shares_of(path) if state.get("processes", 1) == processes else ():
                 load_state(share)

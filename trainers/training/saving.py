@@ -60,7 +60,11 @@ def save_after_error(trainer: TorchRLTrainer) -> bool:
         trainer.saver.wait()
     except Exception as error:
         if not _is_saved(trainer):  # it is if a callback fails
-            logger.warning("an error ends the run at %d frames; not saved: %s", frames, error)
+            newest = trainer.checkpoints.latest()
+            logger.warning(
+                "an error ends the run at %d frames; saving failed: %s; newest checkpoint: %s",
+                *(frames, error, newest.name if newest else "none"),
+            )
             return False
     if not trainer.stop_requested:
         path = trainer.checkpoints.path(frames)

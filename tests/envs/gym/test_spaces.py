@@ -2,17 +2,28 @@
 
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space
+from gymnasium.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    MultiBinary,
+    MultiDiscrete,
+    Sequence,
+    Space,
+    Tuple,
+)
 from numpy.typing import NDArray
 from torchrl.data import Bounded, Categorical, Unbounded
 
 from envs.gym import GymnasiumEnv
 from envs.gym.actions import actions_of
 from envs.gym.observations import Checked, Observations
-from tests.envs.gym.environments import MODULE, DictCounter, NestedChoices
+from tests.envs.gym.environments import MODULE, Counter, DictCounter, NestedChoices
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy
 from trainers.run import run
@@ -106,6 +117,40 @@ def test_names_of_nested_dict_entries_are_joined_by_dots() -> None:
     read = observations.read({"arm": arm, "goal": np.zeros((2, 1))})
     assert read["arm.joints"].eq(0.5).all()
     assert read["arm.tool.kind"].tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 5, (2,), np.int64),
+        Box(0, 255, (10,), np.uint8),
+        MultiBinary(3),
+        MultiDiscrete([2, 3]),
+        Tuple((Discrete(2), Box(-1.0, 1.0, (2,)))),
+        Dict(joints=Box(-1.0, 1.0, (3,)), gears=Box(0, 5, (2,), np.int64)),
+    ],
+)
+def test_an_environment_wrapped_as_an_error_advises_is_read(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = Counter()
+    monkeypatch.setattr(env, "observation_space", space)
+    monkeypatch.setattr(env, "observe", space.sample)
+    with pytest.raises(ConfigurationError, match="register the environment as ") as caught:
+        Observations(space)
+    advice = str(caught.value).rpartition(" as ")[2].removesuffix(", both of gymnasium.wrappers")
+    assert ("Flatten" in advice) == (not isinstance(space, Box))
+    known = {"gymnasium": gymnasium, **vars(gymnasium.wrappers), "env": env, "np": np}
+    wrapped = eval(advice, known)
+    observation, _ = Checked(wrapped).reset()
+    assert observation.dtype == np.float32
+    assert "observation" in Observations(wrapped.observation_space).read(observation[None])
+
+
+@pytest.mark.parametrize("space", [Sequence(Discrete(2)), Graph(Box(0.0, 1.0, (2,)), None)])
+def test_spaces_that_cannot_be_flattened_need_a_transform(space: Space) -> None:
+    with pytest.raises(ConfigurationError, match=r"register .*\.TransformObservation"):
+        Observations(space)
 
 
 @pytest.mark.parametrize(

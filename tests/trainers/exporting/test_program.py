@@ -204,6 +204,10 @@ def test_weights_in_other_files_are_refused(export: Path, tmp_path: Path, progra
             "agent.gamma: the files of policy=a are fixed; leave it out",
         ),
         (["mode=eval", "policy=nowhere"], "policy=nowhere: not an exported policy: "),
+        (
+            ["mode=eval", f"policy={__file__}"],
+            f"policy={__file__} is a file; name its folder: policy={Path(__file__).parent}",
+        ),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(

@@ -1,4 +1,5 @@
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from agents import DQN, SAC
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build, small_specs
 from tests.helpers.program import Call, call
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint
 from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_policy, restore_policy, save_policy
@@ -93,6 +94,21 @@ def test_read_only_run_can_be_evaluated(
     assert program("mode=eval", f"checkpoint={run}").code == 0
     assert list(tmp_path.glob(f"runs/marinenav/*/{run.name}/evaluations/*.json"))
     assert sorted(run.rglob("*")) == before
+
+
+def test_the_error_of_a_damaged_checkpoint_names_the_newest_that_can_be_read(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    older, whole, newest = (CheckpointFolder(tmp_path).path(frames) for frames in (1, 2, 3))
+    for path in (older, whole, newest):
+        shutil.copy(checkpoint, path)
+    os.truncate(newest, 1000)
+    with pytest.raises(ConfigurationError, match=f"damaged.*; .* can be read is {whole}$"):
+        load_policy(tmp_path)
+    older.unlink()
+    os.truncate(whole, 1000)
+    with pytest.raises(ConfigurationError, match=r"is not a checkpoint of torchrl-gpu$"):
+        load_policy(tmp_path)
 
 
 def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(

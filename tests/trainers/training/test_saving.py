@@ -170,7 +170,8 @@ def test_a_save_for_which_no_thread_is_left_is_reported(
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(RuntimeError, match="can't start"):
         trainer.train()
-    assert "an error ends the run at 160 frames; not saved: can't start new thread" in caplog.text
+    said = "at 160 frames; saving failed: can't start new thread; newest checkpoint: none\n"
+    assert said in caplog.text
 
 
 def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path: Path) -> None:
@@ -414,7 +415,8 @@ def test_a_failed_write_ends_the_run_in_one_line(
     with pytest.raises(ConfigurationError, match="the disk is full"):
         trainer.train()
     assert trainer.frames < 40 * STEP
-    assert f"an error ends the run at {trainer.frames} frames; not saved" in caplog.text
+    said = f"at {trainer.frames} frames; saving failed: cannot write: the disk is full; newest "
+    assert f"{said}checkpoint: {trainer.checkpoints.path(10 * STEP).name}\n" in caplog.text
     monkeypatch.undo()
     assert trainer.checkpoints.latest() == trainer.checkpoints.path(10 * STEP)
     again = resumed(tmp_path)
