@@ -309,7 +309,7 @@ class FanucEnv(ArmEnv):
         Raises:
             ConfigurationError: there is no arm of this index.
         """
-        self._check_index(index)
+        index = self._checked_index(index)
         joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
         posture = (values[index].tolist() for values in (joints, target, tool))
         frame = self._renderer.follow(index, int(self._arms.steps[index, 0]), *posture)

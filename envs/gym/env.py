@@ -284,7 +284,7 @@ class GymnasiumEnv(Environment):
         """
         if self._vector.render_mode is None:
             raise ConfigurationError('a GymnasiumEnv renders only with mode="demo"')
-        self._check_index(index)
+        index = self._checked_index(index)
         try:
             frames = self._vector.render()
         except Exception as error:

@@ -204,7 +204,7 @@ class LiftCubeEnv(ArmEnv):
         cameras = self.simulation.cameras
         if cameras is None or self._images is None or self.mode != "demo":
             raise ConfigurationError("lift_cube draws pictures only in mode=demo")
-        self._check_index(index)
+        index = self._checked_index(index)
         overview = cameras.overview_image(index)
         height = len(overview)
         wrist = self._images.stacks[index : index + 1, -3:].to(torch.float32)

@@ -343,8 +343,7 @@ class SeaEnv(Environment):
         Raises:
             ConfigurationError: there is no sea of an index, or no index.
         """
-        self._check_index(index)
-        return self._renderer.draw(self._state.now, index)
+        return self._renderer.draw(self._state.now, self._checked_index(index))
 
     def caption(self, index: int) -> str:
         """Return the time since the start of the episode, and the number of arrived vessels."""

@@ -1,5 +1,7 @@
 """Base class of environments: TorchRL's API, and what this library uses besides it."""
 
+import contextlib
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -127,15 +129,24 @@ class Environment(EnvBase):
         """
         raise ConfigurationError(f"{name_of(self)} cannot render")
 
-    def _check_index(self, index: Any) -> None:
-        """Refuse an argument of `render` that names no environment of the batch."""
+    def _checked_index(self, index: Any) -> Any:
+        """Return an argument of `render` as an `int`, or a list of them if `renders_several`.
+
+        Raises:
+            ConfigurationError: it names no environment of the batch.
+        """
         several = self.capabilities.renders_several
-        indices = list(index) if several and isinstance(index, Iterable) else [index]
-        if not indices or not all(each in range(self.num_envs) for each in indices):
+        # Arrays and tensors without a dimension are iterable by their types alone.
+        is_list = several and isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0
+        indices: list[int] = []
+        with contextlib.suppress(TypeError):  # of what is no whole number
+            indices = [int(operator.index(each)) for each in (index if is_list else [index])]
+        if not indices or not all(0 <= each < self.num_envs for each in indices):
             raise ConfigurationError(
                 f"render({index}): choose {'some' if several else 'one'} of the environments 0 to "
                 f"{self.num_envs - 1}"
             )
+        return indices if is_list else indices[0]
 
     def scene(self) -> Scene | None:
         """Return the bodies that a viewer draws in three dimensions in place of `render`.

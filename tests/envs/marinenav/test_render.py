@@ -1,5 +1,8 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torchrl.envs import Compose, TransformedEnv
@@ -49,12 +52,20 @@ def test_several_seas_are_drawn_in_a_grid() -> None:
     assert all(not torch.equal(tiles[0], tile) for tile in tiles[1:])
 
 
-@pytest.mark.parametrize("index", [-1, 4, [], [0, 4]])
-def test_seas_that_do_not_exist_are_not_drawn(index: int | list[int]) -> None:
+@pytest.mark.parametrize("index", [-1, 4, [], [0, 4], 1.0, [1.0], None])
+def test_seas_that_do_not_exist_are_not_drawn(index: Any) -> None:
     env = MarineNavEnv(num_envs=4)
     env.reset()
     with pytest.raises(ConfigurationError, match="choose some of the environments 0 to 3"):
         env.render(index)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.array, torch.tensor])
+def test_indices_may_be_those_of_numpy_and_torch(kind: Callable[..., Any]) -> None:
+    env = MarineNavEnv(num_envs=4)
+    env.reset()
+    assert torch.equal(env.render(kind(1)), env.render(1))
+    assert torch.equal(env.render([kind(1), kind(2)]), env.render([1, 2]))
 
 
 @pytest.mark.parametrize("count", [1, 4])
