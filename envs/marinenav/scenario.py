@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Literal
 
 import torch
 from pydantic import (
+    AfterValidator,
     BaseModel,
     Field,
     ValidationError,
@@ -83,8 +84,8 @@ class Obstacles(_Lists, extra="forbid"):
 class Scenario(_Lists):
     """Initial state of an episode in one sea, SI units.
 
-    Positions are at most 2,500 m from 0 along each axis, and starts at least the width of a vessel
-    apart.
+    Positions are at most 2,500 m from 0 along each axis. An episode begins only where the starts
+    are at least the width of a vessel apart.
 
     Attributes:
         num_robots: number of robots, at least 1; the lists below have one entry per robot.
@@ -110,15 +111,16 @@ class Scenario(_Lists):
     obstacles: Obstacles
     level: Annotated[int, Field(ge=0)] = 0
 
-    @model_validator(mode="after")
-    def _has_room(self) -> Scenario:
-        for (one, here), (other, there) in combinations(enumerate(self.start), 2):
-            if dist(here, there) < VESSEL_WIDTH:
-                raise ValueError(
-                    f"the vessels {one} and {other} overlap at the start; put them at least "
-                    f"{VESSEL_WIDTH:g} m apart"
-                )
-        return self
+
+def _has_room(scenario: Scenario) -> Scenario:
+    """Refuse starts that overlap, as the vessels of a sea may after a collision."""
+    for (one, here), (other, there) in combinations(enumerate(scenario.start), 2):
+        if dist(here, there) < VESSEL_WIDTH:
+            raise ValueError(
+                f"the vessels {one} and {other} overlap at the start; put them at least "
+                f"{VESSEL_WIDTH:g} m apart"
+            )
+    return scenario
 
 
 class _File(BaseModel):
@@ -126,7 +128,7 @@ class _File(BaseModel):
 
     format: Literal["marinenav scenarios"] | None = None
     version: Literal[1] = 1
-    episodes: Annotated[list[Scenario], Field(min_length=1)]
+    episodes: Annotated[list[Annotated[Scenario, AfterValidator(_has_room)]], Field(min_length=1)]
 
     @field_validator("episodes", mode="before")
     @classmethod
@@ -276,11 +278,11 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
     """Write scenarios as JSON, atomically.
 
     Raises:
-        ConfigurationError: the file cannot be written.
+        ConfigurationError: there are no scenarios, one is invalid, or the file cannot be written.
     """
-    write_text(
-        path, _File(format="marinenav scenarios", episodes=list(scenarios)).model_dump_json()
-    )
+    with _one_line_errors("scenarios"):
+        content = _File(format="marinenav scenarios", episodes=list(scenarios))
+    write_text(path, content.model_dump_json())
 
 
 def load_scenarios(path: Path) -> list[Scenario]:

@@ -3,6 +3,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,14 @@ from envs.marinenav.baselines import (
 )
 from envs.marinenav.curriculum import PAPER_STAGES, Stage
 from envs.marinenav.evaluation import evaluate
-from envs.marinenav.scenario import check_scenarios, draw_scenarios, load_scenarios, save_scenarios
+from envs.marinenav.scenario import (
+    check_scenarios,
+    draw_scenarios,
+    from_sea,
+    load_scenarios,
+    save_scenarios,
+    to_sea,
+)
 from tests.envs.marinenav.test_env import ALONE, CROSSING
 from torchrl_gpu.errors import ConfigurationError
 
@@ -190,6 +198,15 @@ def test_episodes_recorded_with_more_fields_are_read(tmp_path: Path) -> None:
 def test_no_scenarios_cannot_be_drawn(stages: Sequence[Stage], episodes: int, text: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{text}"):
         draw_scenarios(stages, episodes, seed=0)
+
+
+def test_states_after_a_collision_begin_no_episode(tmp_path: Path) -> None:
+    sea = to_sea(check_scenarios([CROSSING]), torch.float64, torch.device("cpu"))
+    near = sea.motion[:, :1].expand(-1, 2, -1)
+    collided = from_sea(sea._replace(motion=near))
+    for begin in (check_scenarios, partial(save_scenarios, tmp_path / "set.json")):
+        with pytest.raises(ConfigurationError, match=r"^scenarios: episodes\.0: .* overlap"):
+            begin(collided)
 
 
 def test_error_names_a_missing_scenario_file(tmp_path: Path) -> None:
