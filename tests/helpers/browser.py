@@ -91,10 +91,7 @@ class Tab:
         return answer["result"]
 
     def evaluate(self, expression: str) -> Any:
-        """Return what statements return after a script without document, in Node or else Chromium.
-
-        Both have the same engine; Node starts in a tenth of a second.
-        """
+        """Return the value of an expression in the page."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         return result["result"].get("value")
 
