@@ -33,7 +33,7 @@ same actions as `model.predict(observation, deterministic=True)`.
             mode=demo\
 """
 
-# Environment in the command of the report where the model has none.
+# Environment in the command of the report where none is typed: the model fits it by chance alone.
 _EXAMPLE = ("env=gym", "env.name=CartPole-v1")
 
 
@@ -107,7 +107,7 @@ def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
     shapes = [f"{name} {shape}" for name, shape in model.interface.shapes().items()]
     evaluate = ["python", "-m", "trainers.run", "mode=eval", f"checkpoint={output}"]
     evaluate += _EXAMPLE if needs_env else []
-    example = f"  environment  not in the model; {' '.join(_EXAMPLE)} is an example\n"
+    example = f"  environment  not in the model; put it in place of {' '.join(_EXAMPLE)}\n"
     layers = model.component.settings
     return (
         f"{file}: {model.algorithm} of Stable-Baselines3 {model.version}, "

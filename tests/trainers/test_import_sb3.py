@@ -146,7 +146,7 @@ def test_an_imported_policy_is_evaluated(
     assert "reads        observation [3] float32" in report
     command = report.splitlines()[-1].split()[5:]
     assert command[:2] == ["mode=eval", f"checkpoint={output}"]
-    assert arguments or "env=gym env.name=CartPole-v1 is an example" in report
+    assert arguments or "put it in place of env=gym env.name=CartPole-v1\n" in report
     typed = [*(text.replace("CartPole-v1", PENDULUM) for text in command), "evaluation.episodes=2"]
     assert "200.0 steps, 2 episodes" in program(*typed).report()
     assert program(*typed, "mode=train").code == 2
