@@ -30,7 +30,7 @@ from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
 from torchrl_gpu.arguments import CheckedFields
-from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.device import check_device
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -136,11 +136,7 @@ class Agent(CheckedFields, Resumable, ABC):
     def __post_init__(self) -> None:
         """Check settings and specs. An override calls this first, then builds the networks."""
         super().__init__()
-        try:
-            torch.empty((), device=self.device)
-        except Exception:
-            resolve_device(str(self.device))  # whose error names the devices of this machine
-            raise
+        check_device(self.device)
         self.unused: dict[str, str] = {}
         # With those that a subclass fixes, which are attributes of the class.
         names = [name for name in self.__dataclass_fields__ if hasattr(self, name)]

@@ -46,6 +46,19 @@ def resolve_device(name: str) -> torch.device:
     return kind.at(int(index) if colon else None)
 
 
+def check_device(device: torch.device) -> None:
+    """Refuse a device that this machine lacks.
+
+    Raises:
+        ConfigurationError: this machine has no such device; the message lists the available ones.
+    """
+    try:
+        torch.empty((), device=device)
+    except Exception:
+        resolve_device(str(device))  # whose error names the devices of this machine
+        raise
+
+
 def resolve_devices(name: str, wanted: int | list[int] | Literal["all"]) -> list[torch.device]:
     """Return the devices of the processes of one run, which are of one kind.
 

@@ -18,7 +18,7 @@ from torchrl_gpu.acting.simulator_action import SimulatorAction
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
-from torchrl_gpu.devices.device import resolve_device
+from torchrl_gpu.devices.device import check_device, resolve_device
 from torchrl_gpu.devices.memory import limited_allocations
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.specs import name_of_key
@@ -245,6 +245,7 @@ def load_policy(
     packages = [trust] if isinstance(trust, str) else trust
     check_trusted(f"checkpoint={path}", {"agent": section}, packages)
     place = resolve_device(device) if isinstance(device, str) else device
+    check_device(place)
     with reading(path):
         component = read_component("agent", resolved(section, state["config"]))
         interface = PolicyInterface.from_state(state["interface"])

@@ -111,6 +111,12 @@ def test_the_error_of_a_damaged_checkpoint_names_the_newest_that_can_be_read(
         load_policy(tmp_path)
 
 
+def test_a_policy_is_not_loaded_onto_a_missing_device() -> None:
+    for device in ("cuda:99", torch.device("cuda", 99)):
+        with pytest.raises(ConfigurationError, match=r"^device=cuda:99 is not available: .*cpu$"):
+            load_policy("pretrained:fanuc/sac", device)
+
+
 def test_resuming_from_a_policy_file_is_refused_before_anything_is_built(
     policy: Path, program: Call
 ) -> None:
