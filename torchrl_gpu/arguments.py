@@ -160,7 +160,7 @@ def check_value(function: Callable[..., Any], name: str, value: Any, prefix: str
     except ValidationError as error:
         reason = _reason(error.errors(), shown)
         raise ConfigurationError(f"{prefix}{name}={shown}: {reason}") from None
-    if value == "" and isinstance(converted, Path):  # which would be the working directory
+    if isinstance(converted, Path) and value == "":  # which would be the working directory
         raise ConfigurationError(f"{prefix}{name}=: the value is missing")
     if isinstance(value, bool) and type(converted) in (int, float):
         raise ConfigurationError(f"{prefix}{name}={shown}: input should be a number")

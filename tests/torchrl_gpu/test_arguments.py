@@ -1,9 +1,10 @@
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from pydantic import Field
@@ -71,6 +72,13 @@ def test_valid_arguments_and_defaults_are_unchanged() -> None:
         "limits": None,
         "path": None,
     }
+
+
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_arrays_are_taken_for_tuples(kind: Callable[..., Any]) -> None:
+    agent = Agent(torch.nn.Identity(), sizes=kind([32, 16]))
+    assert agent.sizes == (32, 16)
+    assert all(type(size) is int for size in agent.sizes)
 
 
 def test_values_are_converted_where_no_information_is_lost() -> None:
