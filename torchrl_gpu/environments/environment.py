@@ -139,8 +139,8 @@ class Environment(EnvBase):
         # Arrays and tensors without a dimension are iterable by their types alone.
         is_list = several and isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0
         indices: list[int] = []
-        with contextlib.suppress(TypeError):  # of what is no whole number
-            indices = [int(operator.index(each)) for each in (index if is_list else [index])]
+        with contextlib.suppress(TypeError):  # where one is not a whole number
+            indices = [operator.index(each) for each in (index if is_list else [index])]
         if not indices or not all(0 <= each < self.num_envs for each in indices):
             raise ConfigurationError(
                 f"render({index}): choose {'some' if several else 'one'} of the environments 0 to "
