@@ -33,7 +33,7 @@ from torchrl_gpu.devices.memory import check_memory
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.compilation import compiled, compiler_problem
+from torchrl_gpu.execution.compilation import compiled, compiler_problem, is_interrupted
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.options import GraphMode
 from torchrl_gpu.processes import Processes
@@ -186,7 +186,9 @@ class SeaEnv(Environment):
             problem = compiler_problem(error)
             if problem is None:
                 raise
-            logger.warning("the steps of the seas cannot be compiled and run eagerly: %s", problem)
+            if not is_interrupted(error):
+                text = "the steps of the seas cannot be compiled and run eagerly: %s"
+                logger.warning(text, problem)
             return
         self._advance = advance
         logger.info("compiled the step of the seas: %.0f s", time.perf_counter() - started)

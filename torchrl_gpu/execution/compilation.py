@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
@@ -73,3 +74,12 @@ def compiler_problem(error: Exception) -> str | None:
     if not isinstance(error, (dynamo.TorchDynamoException, inductor.CppCompileError)):
         return None
     return shortened(one_line(str(error).partition("Set TORCHDYNAMO_VERBOSE")[0]), 400)
+
+
+def is_interrupted(error: BaseException | None) -> bool:
+    """Whether a signal has ended the C++ compiler, which Ctrl-C reaches as well as this program."""
+    while error is not None:
+        if isinstance(error, subprocess.CalledProcessError):
+            return error.returncode < 0
+        error = error.__cause__ or error.__context__
+    return False

@@ -15,7 +15,12 @@ from torch import Tensor, nn
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.compilation import compiled, compiler_problem, with_traced_gradients
+from torchrl_gpu.execution.compilation import (
+    compiled,
+    compiler_problem,
+    is_interrupted,
+    with_traced_gradients,
+)
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
 from torchrl_gpu.execution.graphs import CapturedFunction
 from torchrl_gpu.execution.learner import Differentiation, Learner, Replay, Update
@@ -266,12 +271,13 @@ class Execution:
                 problem = compiler_problem(error)
                 if not self._chooses_compilation or problem is None:
                     raise
-                work = f"the update of {type(learner).__name__}"
-                text = "compile=auto: %s cannot be compiled and runs eagerly: %s"
-                _logger.warning(text, work, problem)
-                self.compile_mode = "off"
-                if self._chooses_precision:
-                    self.precision = Precision("fp32", self._device)
+                if not is_interrupted(error):  # else the next update compiles again
+                    work = f"the update of {type(learner).__name__}"
+                    text = "compile=auto: %s cannot be compiled and runs eagerly: %s"
+                    _logger.warning(text, work, problem)
+                    self.compile_mode = "off"
+                    if self._chooses_precision:
+                        self.precision = Precision("fp32", self._device)
         phase = learner, learner.phase
         loss = learner.loss if phase in self._checked else partial(checked_loss, learner)
         eager = differentiation(loss, self.precision)

@@ -1,6 +1,8 @@
 """Long runs are compiled, in bf16 where the processor multiplies it fast; short runs are not."""
 
 import logging
+import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -165,11 +167,14 @@ class Failing(Execution):
     """Has a compiler that fails, at first or later on."""
 
     fails = True
+    error: Exception = RuntimeError("no such kernel")
+    compiles = 0  # that succeeded
 
     def compiled(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
             if self.fails:
-                raise RuntimeError("no such kernel")
+                raise self.error
+            self.compiles += 1
             forward: Callable[..., Any] = graph.forward
             return forward
 
@@ -192,6 +197,20 @@ def test_a_loss_that_cannot_be_compiled_runs_eagerly_after_one_line(
         "compile=auto: the update of DQN cannot be compiled and runs eagerly: backend='backend' "
         "raised: RuntimeError: no such kernel"
     ]
+
+
+def test_a_compiler_that_a_signal_ended_starts_again_with_the_next_update(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent, execution = CASE.make(), Failing()
+    execution.plan(LONG)
+    execution.error = subprocess.CalledProcessError(-signal.SIGINT, "g++")
+    execution.update(agent, make_batch(agent))
+    assert execution.compile_mode == "default"
+    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    execution.fails = False
+    execution.update(agent, make_batch(agent))
+    assert execution.compiles == 1
 
 
 def test_a_typed_compilation_that_fails_ends_the_run() -> None:
