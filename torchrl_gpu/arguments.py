@@ -53,6 +53,9 @@ def _ascending(limits: Any, convert: Callable[[Any], tuple[float, float]]) -> tu
     raise ValueError("write [lowest, highest], above 0")
 
 
+# End of the first clause of a description.
+_FIRST_END = r"(?=;|\. [A-Z])"
+
 # Lowest and highest value of a random factor.
 Range = Annotated[tuple[float, float], WrapValidator(_ascending)]
 
@@ -219,7 +222,7 @@ def check_settings(
             )
     for name in known:
         if name not in settings and parameters[name].default is inspect.Parameter.empty:
-            meaning = re.split(r"; |\. [A-Z]", descriptions_of(component).get(name, ""))[0]
+            meaning = re.split(_FIRST_END, descriptions_of(component).get(name, ""), maxsplit=1)[0]
             raise ConfigurationError(
                 f"{group}.{name}: {component.__name__} needs this setting"
                 + (f": {meaning.replace('`', '')}" if meaning else "")
@@ -273,7 +276,7 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
         limits = next((words for each in fields if (words := _range(each))), "")
         text = "; ".join(words for words in (shared, described.get(name, "")) if words)
         if text:
-            first, *rest = re.split(r"(?=;|\. [A-Z])", text, maxsplit=1)
+            first, *rest = re.split(_FIRST_END, text, maxsplit=1)
             described[name] = "".join([first, f", {limits}" if limits else "", *rest])
     return described
 

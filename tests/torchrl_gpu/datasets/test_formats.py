@@ -183,6 +183,14 @@ def test_an_existing_folder_is_left_as_it_is(format: DatasetFormat, tmp_path: Pa
         written(tmp_path, format)
 
 
+def test_a_format_that_needs_a_newer_python_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(module._MIN_PYTHON, "minari", (4, 0))
+    with pytest.raises(ConfigurationError, match=r"minari needs Python 4\.0 or later"):
+        module.check_new(tmp_path / "data", "minari")
+
+
 @every_format
 def test_a_missing_package_is_named_with_its_extra(
     format: DatasetFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
