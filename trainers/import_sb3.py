@@ -33,7 +33,7 @@ same actions as `model.predict(observation, deterministic=True)`.
             mode=demo\
 """
 
-# Environment in the command of the report where none is typed: the model fits it by chance alone.
+# Example of an environment for the command of the report; a model does not record its own.
 _EXAMPLE = ("env=gym", "env.name=CartPole-v1")
 
 

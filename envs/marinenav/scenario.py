@@ -278,7 +278,7 @@ def save_scenarios(path: Path, scenarios: Sequence[Scenario]) -> None:
     """Write scenarios as JSON, atomically.
 
     Raises:
-        ConfigurationError: there are no scenarios, one is invalid, or the file cannot be written.
+        ConfigurationError: the list is empty, a scenario is invalid, or the file cannot be written.
     """
     with _one_line_errors("scenarios"):
         content = _File(format="marinenav scenarios", episodes=list(scenarios))

@@ -343,7 +343,7 @@ class SeaEnv(Environment):
         """Draw seas from above, north up: see `SeaRenderer.draw`.
 
         Raises:
-            ConfigurationError: there is no sea of an index, or no index.
+            ConfigurationError: an index names no sea, or the list of indices is empty.
         """
         return self._renderer.draw(self._state.now, self._checked_index(index))
 

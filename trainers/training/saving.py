@@ -61,10 +61,8 @@ def save_after_error(trainer: TorchRLTrainer) -> bool:
     except Exception as error:
         if not _is_saved(trainer):  # it is if a callback fails
             newest = trainer.checkpoints.latest()
-            logger.warning(
-                "an error ends the run at %d frames; saving failed: %s; newest checkpoint: %s",
-                *(frames, error, newest.name if newest else "none"),
-            )
+            text = "an error ends the run at %d frames; saving failed: %s; newest checkpoint: %s"
+            logger.warning(text, frames, error, newest.name if newest else "none")
             return False
     if not trainer.stop_requested:
         path = trainer.checkpoints.path(frames)
