@@ -44,7 +44,7 @@ class Adam(torch.optim.Adam):
     `torch.optim.Adam`, so that each optimizer loads the `state_dict` of the other. Steps agree
     within rounding.
 
-    The parameters of a group have one dtype and one device.
+    The parameters of a group have one dtype and one device. The step calls no hooks.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
 
@@ -105,6 +105,10 @@ class Adam(torch.optim.Adam):
             else:
                 _plain_step(group, parameters, gradients, states)
         return result
+
+    # Tells torch not to wrap `step`: hooks and a label for torch's profiler take as long as the
+    # kernel.
+    step.hooked = True  # type: ignore[attr-defined]
 
     def _state_of(self, parameter: Tensor) -> dict[str, Tensor]:
         """Return step and moments of a parameter, all 0 before its first step."""
