@@ -28,9 +28,10 @@ from trainers.training.trainer import TorchRLTrainer
 CPU = torch.device("cpu")
 NEVER = 10**9  # frames that no training reaches
 
-# Sizes of the environment fanuc: a discrete action holds still or moves one joint up or down.
+# Sizes of the environment fanuc: a discrete action moves no joint, or one up or down at one of two
+# speeds.
 OBSERVATION_DIM, ACTION_DIM = observation_size(load_robot()), load_robot().num_joints
-NUM_ACTIONS = 1 + 2 * ACTION_DIM
+NUM_ACTIONS = 1 + 4 * ACTION_DIM
 
 BATCH = 256  # transitions of a gradient step
 WIDTH = 256

@@ -9,7 +9,7 @@ round by round, and the figures are medians. A ratio is the median over the roun
 within a round. Compiling takes up to a minute for each agent.
 
 * `updates`: one gradient step with 256 transitions, two hidden layers of 256, and the observations
-  and actions of fanuc: 36 numbers; 6 dimensions, or 13 discrete actions. It runs the library's own
+  and actions of fanuc: 36 numbers; 6 dimensions, or 25 discrete actions. It runs the library's own
   code for training. Each step includes drawing its batch from a replay of 20,480 transitions; for
   PPO the advantages of a rollout of 2,048 steps, divided over its 80 minibatches. DQN is not
   double; its target network and that of IQN and QR-DQN are copied every 10,000 updates. SBX is

@@ -13,10 +13,6 @@ from envs.genesis import GENESIS_MEMORY, simulator_device
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element
 
-# Fraction of the maximum speed at which a discrete action moves its joint: slow enough that the
-# tool of an outstretched arm moves less than the diameter of a target (0.03 m) in a step of 1/60 s.
-_DISCRETE_SPEED: Final = 0.3
-
 _AXES: Final = ("x", "y", "z")
 
 
@@ -24,7 +20,8 @@ def arm_capabilities(settings: Mapping[str, Any], device: torch.device) -> Capab
     """Return the capabilities of a `FanucEnv` by its settings, for a policy on a device."""
     robot = load_robot(settings["robot"], settings["urdf"], settings["tool"])
     rate = settings["control_rate"]
-    speed = min(_DISCRETE_SPEED * rate / CONTROL_RATE, 1.0)
+    fractions = [min(speed * rate / CONTROL_RATE, 1.0) for speed in settings["discrete_speeds"]]
+    speeds = [sign * fraction for fraction in fractions for sign in (1, -1)]
     simulated: dict[str, Any]
     if settings["simulator"] == "genesis":
         simulated = {
@@ -40,7 +37,7 @@ def arm_capabilities(settings: Mapping[str, Any], device: torch.device) -> Capab
             "can_overlap": True,
         }
     return Capabilities(
-        discrete_actions=single_moves(robot.num_joints, (speed, -speed)),
+        discrete_actions=single_moves(robot.num_joints, speeds),
         step_seconds=1 / rate,
         units={"action": "fraction of the maximum speed of each joint"},
         elements={"observation": observation_elements(robot), "action": action_elements(robot)},

@@ -48,7 +48,12 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 _ROBOT: Final = "lr_mate_200ic"
 _HOLD: Final = (10, 0.05)
 
+# The first reaches every target in time, although joints move one after the other. At the second,
+# the tool of an outstretched arm cannot step over a target, 0.03 m wide.
+_DISCRETE_SPEEDS: Final = (1.0, 0.2)
+
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Speeds = Annotated[Sequence[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
 
 
 class FanucEnv(ArmEnv):
@@ -64,8 +69,6 @@ class FanucEnv(ArmEnv):
     apply it at the start of the next step. Trajectories depend on `seed` and the actions alone, not
     on the number of workers. Genesis simulates all arms together on the device of the policy.
     Equal seeds give equal starts and targets in both.
-
-    A discrete action holds still, or moves one joint up or down at 30 % of its maximum speed.
 
     The modes `eval` and `demo` have no curriculum, and targets absent from training. PyBullet uses
     10 solver iterations in `train` and 50 otherwise, and opens a window in `demo` if there is a
@@ -98,6 +101,9 @@ class FanucEnv(ArmEnv):
         grade_ceiling: hardest grade of targets in every mode, `easy`, `medium` or `hard`.
         target_noise: maximum random displacement of each target in metres; the target remains
             reachable.
+        discrete_speeds: speeds of the discrete actions, which hold still or move one joint up or
+            down, as fractions of its maximum speed at 60 Hz; at another rate, a step turns the
+            joint by the same angle.
 
     Raises:
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis
@@ -149,13 +155,12 @@ class FanucEnv(ArmEnv):
         curriculum: bool = True,
         grade_ceiling: Grade = "hard",
         target_noise: Annotated[float, Field(ge=0, le=MIN_CLEARANCE / 2)] = 0.0,
+        discrete_speeds: _Speeds = _DISCRETE_SPEEDS,
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Seed = 0,
     ) -> None:
         FanucEnv.check_combination(locals())
-        arm = {"robot": robot, "urdf": urdf, "tool": tool}
-        settings = {"num_envs": num_envs, "simulator": simulator, "control_rate": control_rate}
-        self.capabilities = self.capabilities_of(settings | arm, torch.device(device))
+        self.capabilities = self.capabilities_of(locals(), torch.device(device))
         self.robot = load_robot(robot, urdf, tool, bar_radius)
         home = home_of(self.robot, home)
         check_memory(

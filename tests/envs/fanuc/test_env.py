@@ -12,7 +12,7 @@ from torchrl.envs import StepCounter, TransformedEnv, check_env_specs
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, HOLD_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
-from envs.fanuc.robot import load_robot
+from envs.fanuc.robot import CONTROL_RATE, load_robot
 from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
 from tests.helpers.ranks import on_ranks
@@ -358,10 +358,10 @@ def test_evaluation_draws_all_grades_equally(make_env: MakeEnv) -> None:
     assert all(160 < grade < 240 for grade in grades)
 
 
-def test_discrete_actions_move_one_joint_each(make_env: MakeEnv) -> None:
-    env = make_env(num_envs=13)
+def test_discrete_actions_move_one_joint_fast_or_slowly(make_env: MakeEnv) -> None:
+    env = make_env(num_envs=25)
     table = env.discrete_actions
-    assert table.shape == (13, 6)
+    assert table.shape == (25, 6)
     assert (table.abs() <= 1).all()
     tensordict = env.reset()
     before = env.joint_positions
@@ -369,9 +369,10 @@ def test_discrete_actions_move_one_joint_each(make_env: MakeEnv) -> None:
         _act(env, table, tensordict)
     moved = env.joint_positions - before
     assert moved[0].abs().max() < 1e-3
+    full = 3 * env.robot.velocity / CONTROL_RATE  # rad
     for joint in range(6):
-        for row, sign in ((2 * joint + 1, 1), (2 * joint + 2, -1)):
-            assert sign * moved[row, joint] > 0.05
+        for row, share in enumerate((1.0, -1.0, 0.2, -0.2), start=4 * joint + 1):
+            assert 0.7 < moved[row, joint] / (share * full[joint]) < 1.0  # it accelerates first
             moved[row, joint] = 0
     assert moved.abs().max() < 5e-3
 
@@ -490,7 +491,7 @@ def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
     check_env_specs(env)
     assert env.action_spec.shape == (4, 7)
     assert env.observation_spec["observation"].shape == (4, 40)
-    assert env.discrete_actions.shape == (15, 7)
+    assert env.discrete_actions.shape == (29, 7)
     assert {capsule.link for capsule in env.robot.capsules} == set(range(8))
 
 
@@ -522,7 +523,7 @@ def test_the_smallest_and_the_largest_number_of_joints(
     env = make_env(urdf=str(file), mode="eval")
     check_env_specs(env)
     assert env.observation_spec["observation"].shape == (4, 4 * joints + 12)
-    assert env.discrete_actions.shape == (2 * joints + 1, joints)
+    assert env.discrete_actions.shape == (4 * joints + 1, joints)
     assert env.is_reachable(env.target).all()
     action = torch.eye(4, joints)
     start = env.reset()
