@@ -29,7 +29,7 @@ class Arms(ABC):
     observation: Tensor  # `[B, 4 N + 12]`, float32, see `ArmEncoder`
     distance: Tensor  # from tool to target, `[B, 1]`, float32, metres
     steps: Tensor  # since each arm was placed, int64 `[B, 1]`
-    held: Tensor  # number of last steps that were near and slow as the goal demands, int64 `[B, 1]`
+    held: Tensor  # see `Judgement`, `[B, 1]`
     goal: Goal
     terms: Mapping[str, Any] = MappingProxyType({})  # of the last rewards, see `Judgement`
     _geometry: ArmGeometry

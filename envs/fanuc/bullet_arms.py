@@ -11,7 +11,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder
-from envs.fanuc.reward import Goal, Judgement, effort_of, hold, judge
+from envs.fanuc.reward import Goal, Judgement, effort_of, judge
 from envs.fanuc.robot import Robot
 from envs.fanuc.worker_pool import WorkerPool
 
@@ -82,20 +82,18 @@ class BulletArms(Arms):
         # While the workers simulate.
         before, effort = self.distance.numpy(), effort_of(action.detach().numpy())
         steps = self.steps.numpy() + 1
-        time_is_up = steps >= max_steps
         lost = self._pool.finish_step()
         for arms in lost:
             self._restore(_RESULTS, arms)
         self._copy()
         self.steps = torch.from_numpy(steps)
-        calm, after = self._calm(), self.distance.numpy()
-        now = self.held.numpy(), after, self.observation.numpy()
-        held, unrest = hold(*now, None if calm is None else calm.numpy(), self.goal)
-        self.held, solved = torch.from_numpy(held), held >= self.goal.hold_steps
-        result = judge(before, after, unrest, effort, solved, time_is_up, lost)
-        reward, success, truncated, done = map(torch.from_numpy, result[:4])
+        calm, held = self._calm(), self.held.numpy()
+        calm = None if calm is None else calm.numpy()
+        now = self.distance.numpy(), self.observation.numpy(), calm
+        result = judge(self.goal, held, before, *now, effort, steps >= max_steps, lost)
+        reward, success, truncated, done, self.held = map(torch.from_numpy, result[:5])
         self.terms = result.terms
-        return Judgement(reward.float(), success, truncated, done, *result[4:])
+        return Judgement(reward.float(), success, truncated, done, self.held, *result[5:])
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:
         """Set some arms to a posture at rest: see `Arms.place`."""

@@ -20,10 +20,9 @@ from envs.fanuc.genesis_arms import GenesisArms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.reach import Reach
-from envs.fanuc.render import ArmRenderer
+from envs.fanuc.render import TARGET, ArmRenderer, body_names
 from envs.fanuc.reward import Goal
 from envs.fanuc.robot import BAR_RADIUS, CONTROL_RATE, load_robot
-from envs.fanuc.scene import TARGET, body_names
 from envs.fanuc.starts import Starts
 from envs.fanuc.targets import GRADES, MIN_CLEARANCE, Grade, home_of, load_targets
 from envs.fanuc.worker_pool import WorkerPool
@@ -309,11 +308,7 @@ class FanucEnv(ArmEnv):
         return metrics
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8.
-
-        Raises:
-            ConfigurationError: there is no arm of this index.
-        """
+        """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
         index = self._checked_index(index)
         joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
         posture = (values[index].tolist() for values in (joints, target, tool))

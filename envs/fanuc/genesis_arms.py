@@ -8,7 +8,7 @@ from torch import Tensor
 from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
-from envs.fanuc.reward import Goal, Judgement, effort_of, hold, judge
+from envs.fanuc.reward import Goal, Judgement, effort_of, judge
 from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot, substeps
 from envs.fanuc.simulation import LIMIT_MARGIN, SPEED_SHARE
 from envs.genesis import restore_scene, scene_state, start_genesis
@@ -23,9 +23,6 @@ class GenesisArms(Arms):
 
     Genesis simulates on the device of the policy where it can, else on the CPU. The attribute
     `entity` is the arm in Genesis.
-
-    Raises:
-        ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
 
     def __init__(
@@ -115,12 +112,10 @@ class GenesisArms(Arms):
         self._write((self.state != reached).flatten(1).any(1))
         self.observation, self.distance = self._encoded()
         self.steps = self.steps + 1
+        now = self.distance, self.observation, self._calm()
         time_is_up = self.steps >= max_steps
-        state = self.held, self.distance, self.observation
-        self.held, unrest = hold(*state, self._calm(), self.goal)
-        success = self.held >= self.goal.hold_steps
-        judgement = judge(before, self.distance, unrest, effort_of(action), success, time_is_up)
-        self.terms = judgement.terms
+        judgement = judge(self.goal, self.held, before, *now, effort_of(action), time_is_up)
+        self.held, self.terms = judgement.held, judgement.terms
         return judgement
 
     def place(self, mask: Tensor, angles: Tensor, target: Tensor) -> None:

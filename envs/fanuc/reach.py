@@ -58,11 +58,7 @@ class Reach:
         return fits.view(-1, count).any(1).view(position.shape[:-1])
 
     def check(self, target: Tensor) -> None:
-        """Refuse targets of arms `[num_envs, 3]` that are out of reach: see `is_reachable`.
-
-        Raises:
-            ConfigurationError: a target is out of reach.
-        """
+        """Refuse targets of arms `[num_envs, 3]` that are out of reach: see `is_reachable`."""
         for arm in (~self.is_reachable(target)).nonzero()[:1, 0].tolist():
             nearest = self._positions[(self._positions - target[arm]).norm(dim=1).argmin()]
             places = (target[arm], nearest)

@@ -1,8 +1,13 @@
-"""Images of an arm and its target, drawn on the CPU; no display or graphics card is needed."""
+"""Images and scenes of an arm and its target.
+
+Images are drawn on the CPU; no display or graphics card is needed.
+"""
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +15,18 @@ from PIL import Image, ImageDraw
 
 from envs.fanuc.bullet import Client, pybullet
 from envs.fanuc.robot import Robot
-from envs.fanuc.scene import TARGET, body_names, shapes_of
-from envs.fanuc.simulation import add_marker, revolute_joints
-from torchrl_gpu.environments.scene import Pose, Scene, Shape
+from envs.fanuc.simulation import add_marker, parts_of, revolute_joints
+from torchrl_gpu.environments.scene import Kind, Pose, Scene, Shape
 from torchrl_gpu.errors import ConfigurationError
+
+TARGET: Final = "target"
+_KINDS: Final[dict[int, Kind]] = {
+    pybullet.GEOM_BOX: "box",
+    pybullet.GEOM_SPHERE: "sphere",
+    pybullet.GEOM_CYLINDER: "cylinder",
+    pybullet.GEOM_CAPSULE: "capsule",
+    pybullet.GEOM_MESH: "mesh",
+}
 
 TRAIL_COLOR = (0.15, 0.45, 0.95, 1.0)
 RING_COLOR = (230, 26, 64)
@@ -40,9 +53,6 @@ class ArmRenderer:
 
     A sphere of radius `target_radius` in metres marks the target, see `add_marker`; dots mark up to
     `trail` positions of the tool.
-
-    Raises:
-        ConfigurationError: PyBullet cannot load the URDF.
     """
 
     def __init__(
@@ -149,7 +159,7 @@ class ArmRenderer:
         }
         bodies: dict[str, list[Shape]] = {name: [] for names in named.values() for name in names}
         for number, names in named.items():
-            for part, shape in shapes_of(self._client, number):
+            for part, shape in _shapes_of(self._client, number):
                 bodies[names[part]].append(shape)
         camera = np.linalg.inv(np.reshape(self._view, (4, 4), order="F"))[:3, 3]
         angle = math.radians(FIELD_OF_VIEW)
@@ -171,3 +181,33 @@ class ArmRenderer:
     def close(self) -> None:
         """Disconnect the client."""
         self._client.disconnect()
+
+
+def body_names(robot: Robot) -> list[str]:
+    """Return the names of the bodies that the joints move, each inside that of the one before."""
+    joints = (f"joint_{number}" for number in range(1, robot.num_joints + 1))
+    return list(accumulate(joints, "{}/{}".format))
+
+
+def _shapes_of(client: Client, body: int) -> Iterator[tuple[int, Shape]]:
+    """Yield the visual shapes of a multi-body, each after the index of its body: see `Robot`."""
+    parts = parts_of(body, client)
+    origins = [_frame(client, body, link) for link in (-1, *revolute_joints(body, client))]
+    for _, link, kind, size, file, *pose, color in client.getVisualShapeData(body):
+        if kind in _KINDS:
+            part = parts[link]
+            inside = np.linalg.inv(origins[part]) @ _frame(client, body, link) @ _pose(*pose)
+            yield part, Shape(_KINDS[kind], size, color[:3], inside, file.decode())
+
+
+def _frame(client: Client, body: int, link: int) -> Pose:
+    """Return the pose of the frame of a link, of an arm whose base, link -1, is in the origin."""
+    return np.eye(4) if link < 0 else _pose(*client.getLinkState(body, link)[4:6])
+
+
+def _pose(position: Sequence[float], rotation: Sequence[float]) -> Pose:
+    """Return a pose by its position and its quaternion x, y, z, w."""
+    pose = np.eye(4)
+    pose[:3, :3] = np.reshape(pybullet.getMatrixFromQuaternion(rotation), (3, 3))
+    pose[:3, 3] = position
+    return pose

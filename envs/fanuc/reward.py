@@ -34,6 +34,7 @@ class Judgement(NamedTuple):
     success: Any  # whether the goal is reached, which terminates the episode, bool
     truncated: Any  # whether the episode ends without success, bool
     done: Any  # whether the episode ends, bool
+    held: Any  # number of last steps that were near and slow as the goal demands, int64
     interrupted: bool  # whether the step of some arms could not be simulated
     terms: Mapping[str, Any]  # of the reward by name, as the rewards or one number for all arms
 
@@ -44,49 +45,40 @@ def effort_of(action: Any) -> Any:
     return (action * action).mean(1, keepdims=True)
 
 
-def hold(
-    held: Any, distance: Any, observation: Any, calm: Any | None, goal: Goal
-) -> tuple[Any, Any]:
-    """Return `held` after a step, and the unrest of each arm, see `judge`.
-
-    Args:
-        held: number of last steps that were near and slow as the goal demands, int64 `[N, 1]`.
-        distance: distances to the targets, float32 `[N, 1]`, metres.
-        observation: observations `[N, D]`, see `ArmEncoder`.
-        calm: hold speed / (speed of the tool + hold speed), float32 `[N, 1]`; None without a limit.
-        goal: conditions of success.
-    """
-    holds = distance < goal.radius
-    if calm is None:
-        return (held + 1) * holds, 0.0
-    nearness = observation[:, -2:-1]  # exp(-distance / 0.05 m)
-    return (held + 1) * (holds & (calm > 0.5)), 1 - nearness * (1 + calm) / 2
-
-
 def judge(
+    goal: Goal,
+    held: Any,
     before: Any,
     after: Any,
-    unrest: Any,
+    observation: Any,
+    calm: Any | None,
     effort: Any,
-    success: Any,
     time_is_up: Any,
     lost: Sequence[slice] = (),
 ) -> Judgement:
     """Return the rewards and done flags of one step.
 
     Args:
+        goal: conditions of success.
+        held: `Judgement.held` of the step before.
         before: distances to the targets before the step, float32 `[N, 1]`, metres.
         after: distances to the targets after the step, float32 `[N, 1]`, metres.
-        unrest: 1 - nearness of the target * (1 + calm) / 2, float32 `[N, 1]`, 0 to 1; 0 where
-            success does not demand rest.
+        observation: observations after the step `[N, D]`, see `ArmEncoder`.
+        calm: hold speed / (speed of the tool + hold speed), float32 `[N, 1]`; None without a limit.
         effort: mean squared actions, float32 `[N, 1]`, 0 to 1, see `effort_of`.
-        success: whether the goal is reached, bool `[N, 1]`.
         time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
         lost: arms whose step could not be simulated; they are truncated with reward 0.
 
     Returns:
         Numpy arrays or tensors like the arguments; numpy computes the reward in float64.
     """
+    holds, unrest = after < goal.radius, 0.0
+    if calm is not None:
+        holds = holds & (calm > 0.5)
+        nearness = observation[:, -2:-1]  # exp(-distance / 0.05 m)
+        unrest = 1 - nearness * (1 + calm) / 2
+    held = (held + 1) * holds
+    success = held >= goal.hold_steps
     truncated = time_is_up & ~success
     terms = {
         "progress": PROGRESS_REWARD * (before - after),
@@ -98,4 +90,4 @@ def judge(
     reward = sum(terms.values())
     for arms in lost:
         reward[arms], success[arms], truncated[arms] = 0, False, True
-    return Judgement(reward, success, truncated, success | truncated, bool(lost), terms)
+    return Judgement(reward, success, truncated, success | truncated, held, bool(lost), terms)

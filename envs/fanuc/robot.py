@@ -60,30 +60,18 @@ class Robot:
     Links joined by fixed joints are one body: body 0 is the base, and joint i moves body i.
     The frame of a body is that of the child link of its joint. The arm reaches with its tool, a
     frame fixed to the last body; by default the frame of that body itself, the flange.
-
-    Attributes:
-        urdf: path of the URDF.
-        origins: pose of each joint in the frame of the previous body, `[N, 4, 4]`.
-        axes: unit axis of each joint in its own frame, `[N, 3]`.
-        lower: lower limits of the joint angles `[N]`, rad.
-        upper: upper limits of the joint angles `[N]`, rad.
-        velocity: maximum joint speeds `[N]`, rad/s.
-        effort: maximum torques `[N]`, N m.
-        tool_link: name of the link whose frame is the tool; None for the flange.
-        tool: position of the tool in the frame of the last body `[3]`, metres.
-        capsules: collision bodies, base first.
     """
 
-    urdf: str
-    origins: Array
-    axes: Array
-    lower: Array
-    upper: Array
-    velocity: Array
-    effort: Array
-    tool_link: str | None
-    tool: Array
-    capsules: tuple[Capsule, ...]
+    urdf: str  # path of the file
+    origins: Array  # pose of each joint in the frame of the previous body, `[N, 4, 4]`
+    axes: Array  # unit axis of each joint in its own frame, `[N, 3]`
+    lower: Array  # lower limits of the joint angles `[N]`, rad
+    upper: Array  # upper limits of the joint angles `[N]`, rad
+    velocity: Array  # maximum joint speeds `[N]`, rad/s
+    effort: Array  # maximum torques `[N]`, N m
+    tool_link: str | None  # name of the link whose frame is the tool; None for the flange
+    tool: Array  # position of the tool in the frame of the last body `[3]`, metres
+    capsules: tuple[Capsule, ...]  # collision bodies, base first
 
     @property
     def num_joints(self) -> int:

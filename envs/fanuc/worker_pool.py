@@ -136,9 +136,6 @@ class WorkerPool:
 
     Attributes:
         lost_episodes: number of episodes of the arms of lost workers, since a reader set it to 0.
-
-    Raises:
-        ConfigurationError: PyBullet cannot load the arm.
     """
 
     def __init__(
@@ -241,9 +238,6 @@ class WorkerPool:
         Returns:
             Arms of workers that died or hang, usually none. Their rows of the exchange can be
             incomplete. The workers have been replaced and load `exchange.state` at the next step.
-
-        Raises:
-            WorkerError: a worker could not be replaced.
         """
         lost = []
         patience = Patience(self._step_timeout)

@@ -8,9 +8,8 @@ import torch
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.bullet import pybullet
-from envs.fanuc.render import ArmRenderer
+from envs.fanuc.render import TARGET, ArmRenderer
 from envs.fanuc.robot import load_robot
-from envs.fanuc.scene import TARGET
 from envs.fanuc.targets import HOME
 from torchrl_gpu.environments.scene import Shape
 from torchrl_gpu.errors import ConfigurationError
