@@ -15,14 +15,8 @@ def draft(file: str, robot: Any) -> str:
     """Return the command that describes an arm as far as its file tells.
 
     Unknown values are `???`, Hydra's missing value. `robot` is the arm in Genesis.
-
-    Raises:
-        ConfigurationError: the file describes no arm with a gripper.
     """
-    try:
-        arm, fingers = _arm_and_fingers(robot)
-    except _NoArmError as error:
-        raise ConfigurationError(f"env.arm.file={file}: {error}") from None
+    arm, fingers = _arm_and_fingers(robot, f"env.arm.file={file}")
     links = {link.idx: link for link in robot.links}
     hand = links[fingers[0].link.parent_idx]
     moved = [joint.link for joint in fingers]
@@ -57,11 +51,7 @@ def draft(file: str, robot: Any) -> str:
     )
 
 
-class _NoArmError(Exception):
-    """The file describes no arm with a gripper; the message follows its path."""
-
-
-def _arm_and_fingers(robot: Any) -> tuple[list[Any], list[Any]]:
+def _arm_and_fingers(robot: Any, setting: str) -> tuple[list[Any], list[Any]]:
     """Return the joints of the arm, from the base on, and those of its fingers.
 
     The fingers are the joints behind the first link that carries several. In a single chain, the
@@ -70,9 +60,9 @@ def _arm_and_fingers(robot: Any) -> tuple[list[Any], list[Any]]:
     joints = [joint for joint in robot.joints if joint.n_dofs > 0]
     for joint in joints:
         if joint.n_dofs > 1:
-            raise _NoArmError(
-                f"no arm: its joint {joint.name} moves in {joint.n_dofs} ways; an arm stands on a "
-                "fixed base, and each joint turns or slides"
+            raise ConfigurationError(
+                f"{setting}: no arm: its joint {joint.name} moves in {joint.n_dofs} ways; an arm "
+                "stands on a fixed base, and each joint turns or slides"
             )
     parents = {link.idx: link.parent_idx for link in robot.links}
     moved = {joint.link.idx for joint in joints}
@@ -90,19 +80,22 @@ def _arm_and_fingers(robot: Any) -> tuple[list[Any], list[Any]]:
     fingers = [joint for joint in joints if joint.link.idx not in chain] or arm[-1:]
     arm = [joint for joint in arm if joint not in fingers]
     if len(arm) < _CHAIN:
-        raise _NoArmError(
-            f"no arm with a gripper: it needs {_CHAIN} or more joints one behind the other from "
-            f"the base on, and fingers behind them; the file has {len(arm)} before its fingers"
+        raise ConfigurationError(
+            f"{setting}: no arm with a gripper: it needs {_CHAIN} or more joints one behind the "
+            f"other from the base on, and fingers behind them; the file has {len(arm)} before its "
+            "fingers"
         )
     for joint in fingers:
         low, high = joint.desc.dofs_limit[0]
         if high - low > _FINGER_TRAVEL:
-            raise _NoArmError(
-                f"no arm with a gripper: {joint.name} behind {arm[-1].name} moves by "
+            raise ConfigurationError(
+                f"{setting}: no arm with a gripper: {joint.name} behind {arm[-1].name} moves by "
                 f"{high - low:.3g} {unit(joint)}, more than a finger"
             )
     if not all(part.name for joint in (*arm, *fingers) for part in (joint, joint.link)):
-        raise _NoArmError("a joint or a link of the arm has no name; name it in the file")
+        raise ConfigurationError(
+            f"{setting}: a joint or a link of the arm has no name; name it in the file"
+        )
     return arm, fingers
 
 
