@@ -120,10 +120,9 @@ class GymnasiumEnv(Environment):
             vectorization,
             autoreset,
             options or {},
-            render=mode == "demo",
+            mode=mode,
             step_timeout=step_timeout,
             preprocessing=preprocessing,
-            records=mode == "train",
         )
         try:
             observations = Observations(self._vector.single_observation_space)

@@ -23,6 +23,7 @@ from envs.gym.observations import Checked
 from envs.gym.processes import WatchedVectorEnv
 from envs.processes import end_with, parent_of_workers
 from torchrl_gpu.devices.host import compute_on_one_thread
+from torchrl_gpu.environments.environment import Mode
 from torchrl_gpu.environments.recording import Recorder
 from torchrl_gpu.errors import ConfigurationError, WorkerError, one_line, shortened
 from torchrl_gpu.signals import ignore_stop_signals
@@ -76,27 +77,21 @@ def make_vector(
     autoreset: Autoreset | None,
     options: Mapping[str, Any],
     *,
-    render: bool,
+    mode: Mode,
     step_timeout: float | None,
     preprocessing: Preprocessing | None,
-    records: bool,
 ) -> VectorEnv:
     """Make a vector environment whose `metadata` hold `autoreset_mode`, see `GymnasiumEnv`.
 
-    With `render` it can render images. `preprocessing` is that of an Atari environment. `records`
-    puts a `Recorder` of the open episodes around each copy, except with `vector_entry_point`.
-
-    Raises:
-        ConfigurationError: the environment cannot be made with these arguments.
+    In mode `demo` it can render images, in mode `train` a `Recorder` of the open episodes is around
+    each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
-    if preprocessing is not None and render and vectorization == "vector_entry_point":
+    if preprocessing is not None and mode == "demo" and vectorization == "vector_entry_point":
         # ALE's vectorized code cannot render; its transitions are those of the other ways.
         vectorization = "sync"
         options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
-    arguments = _arguments(
-        spec, vectorization, autoreset, options, preprocessing, render=render, records=records
-    )
+    arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, mode)
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -114,7 +109,7 @@ def make_vector(
             raise
         raise _refused(name, "made", options, error) from error
     try:
-        _check(vector, spec.id, autoreset, render=render)
+        _check(vector, spec.id, autoreset, mode)
     except ConfigurationError:
         vector.close()
         raise
@@ -180,9 +175,7 @@ def _arguments(
     autoreset: Autoreset | None,
     options: Mapping[str, Any],
     preprocessing: Preprocessing | None,
-    *,
-    render: bool,
-    records: bool,
+    mode: Mode,
 ) -> dict[str, Any]:
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
@@ -191,7 +184,7 @@ def _arguments(
                 f"env.options.{option}: GymnasiumEnv sets this argument itself"
             )
     arguments = dict(options)
-    if render:
+    if mode == "demo":
         arguments["render_mode"] = "rgb_array"
         # SDL, which draws most environments, warns without a display although none is needed.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
@@ -215,15 +208,15 @@ def _arguments(
             f"env.vectorization={vectorization}: {spec.id} supports vector_entry_point only"
         )
     # `Observations` makes the only copy.
-    mode = AutoresetMode[(autoreset or "disabled").upper()]
-    arguments["vector_kwargs"] = {"autoreset_mode": mode, "copy": False}
+    autoreset_mode = AutoresetMode[(autoreset or "disabled").upper()]
+    arguments["vector_kwargs"] = {"autoreset_mode": autoreset_mode, "copy": False}
     wrappers: list[Callable[[gymnasium.Env], gymnasium.Env]] = []
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
     wrappers.append(Checked)
-    if records:
-        wrappers.append(partial(Recorder, resets_within=mode is AutoresetMode.SAME_STEP))
+    if mode == "train":
+        wrappers.append(partial(Recorder, resets_within=autoreset_mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.
@@ -285,22 +278,22 @@ def quiet_workers(vector: VectorEnv) -> Iterator[None]:
         gymnasium.logger.min_level = level
 
 
-def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, *, render: bool) -> None:
+def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, mode: Mode) -> None:
     """Check that an environment supports the requested autoreset mode and rendering."""
-    mode = vector.metadata.get("autoreset_mode")
-    if not isinstance(mode, AutoresetMode):
+    autoreset_mode = vector.metadata.get("autoreset_mode")
+    if not isinstance(autoreset_mode, AutoresetMode):
         raise ConfigurationError(
             f"env.name={env_id}: its vectorization lacks metadata['autoreset_mode']; use "
             f"env.vectorization=sync or async"
         )
-    own = mode.name.lower()
+    own = autoreset_mode.name.lower()
     if autoreset not in (None, own):
         raise ConfigurationError(
             f"env.autoreset={autoreset}: the vectorization of {env_id} supports only {own}; "
             f"env.vectorization=sync and async support every mode"
         )
     render_modes = vector.metadata.get("render_modes") or ()
-    if render and "rgb_array" not in render_modes:
+    if mode == "demo" and "rgb_array" not in render_modes:
         raise ConfigurationError(
             f"mode=demo: {env_id} cannot render images: 'rgb_array' is not among its render modes "
             f"({', '.join(render_modes) or 'none'})"
