@@ -15,8 +15,7 @@ from tensordict import NestedKey
 from torch import Tensor
 from torchrl.data import Bounded, TensorSpec
 
-from torchrl_gpu.acting.interface import PolicyInterface
-from torchrl_gpu.acting.simulator_action import SimulatorAction
+from torchrl_gpu.acting.interface import PolicyInterface, SimulatorAction
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.environments.capabilities import Element
 from torchrl_gpu.environments.specs import name_of_key

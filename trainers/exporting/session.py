@@ -13,8 +13,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import Tensor
 
-from torchrl_gpu.acting.interface import PolicyInterface
-from torchrl_gpu.acting.simulator_action import SimulatorAction
+from torchrl_gpu.acting.interface import PolicyInterface, SimulatorAction
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.exporting.contract import ONNX, Contract
 

@@ -12,9 +12,8 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
-from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface
+from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface, SimulatorAction
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.acting.simulator_action import SimulatorAction
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
