@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from torchrl_gpu.checkpoints.contents import UNEXPECTED
 from torchrl_gpu.checkpoints.files import atomic_file, reason
 from torchrl_gpu.checkpoints.tensors import Pieces, StoredTensor, chunks, copied, pieces_of
 from torchrl_gpu.errors import ConfigurationError, shortened
@@ -137,10 +138,7 @@ def open_state(path: Path) -> dict[Any, Any]:
         raise
     except OSError as error:
         raise ConfigurationError(f"cannot read checkpoint {path}: {reason(error)}") from error
-    except (
-        *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
-        RecursionError,  # nested too deeply
-    ) as error:
+    except UNEXPECTED as error:  # also a RecursionError, where it is nested too deeply
         raise ConfigurationError(_why_unreadable(path)) from error
 
 
