@@ -11,7 +11,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -94,27 +94,25 @@ class Linear(ProductLayer, nn.Linear):
         return self.product(inputs, self.weight, self.bias)
 
 
-class Choice(NamedTuple):
-    """Library of the products of an agent: the faster one, if it is as exact."""
-
-    library: Library
-    # Speed of oneDNN divided by that of torch; None if all products are so small that torch does.
-    gain: float | None
-
-
-def faster_library(layers: Iterable[ProductLayer], transitions: int) -> Choice:
+def faster_library(
+    layers: Iterable[ProductLayer], transitions: int
+) -> tuple[Library, float | None]:
     """Measure which library computes float32 products and their gradients faster on a CPU.
 
     All agents are measured by one product, far from the sizes at which both libraries are equally
     fast: the same seed then gives the same result on one machine, although times vary. Takes about
     0.1 s, once in a process, and draws from no random stream. `transitions` is the number of
     transitions of a batch.
+
+    Returns:
+        The faster library, if it is as exact, and the speed of oneDNN divided by that of torch;
+        None if all products are so small that torch computes them.
     """
     rows = transitions * _MAX_ROWS_PER_TRANSITION
     if all(rows * layer.weights.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
-        return Choice("torch", None)
+        return "torch", None
     gain, is_exact = _measured()
-    return Choice("onednn" if gain >= _MIN_GAIN and is_exact else "torch", gain)
+    return "onednn" if gain >= _MIN_GAIN and is_exact else "torch", gain
 
 
 @cache

@@ -26,7 +26,7 @@ from torchrl_gpu.execution import products
 from torchrl_gpu.execution.compilation import TRACES_GRADIENTS
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, Library
-from torchrl_gpu.execution.products import Choice, Linear, ProductLayer, faster_library
+from torchrl_gpu.execution.products import Linear, ProductLayer, faster_library
 from torchrl_gpu.processes import Processes
 
 pytestmark = pytest.mark.skipif(
@@ -190,7 +190,7 @@ def test_the_faster_library_is_chosen(
 ) -> None:
     monkeypatch.setattr(products, "_time", lambda product, *_: seconds[product.__name__])
     gain = seconds["_torch_product"] / seconds["_onednn_product"]
-    assert faster_library([Linear(128, 128)], 256) == Choice(expected, gain)
+    assert faster_library([Linear(128, 128)], 256) == (expected, gain)
 
 
 def test_agents_of_all_sizes_choose_alike(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_agents_of_all_sizes_choose_alike(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(products, "_time", seconds)
     for width in (128, 512):
-        assert faster_library([Linear(width, width)], 256) == Choice("onednn", 2.0)
+        assert faster_library([Linear(width, width)], 256) == ("onednn", 2.0)
 
 
 def test_an_inexact_library_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,13 +210,13 @@ def test_an_inexact_library_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(products, "_onednn_product", rounded)
     monkeypatch.setattr(products, "_MIN_GAIN", 0.0)
-    assert faster_library([Linear(128, 128)], 256).library == "torch"
+    assert faster_library([Linear(128, 128)], 256)[0] == "torch"
 
 
 def test_small_products_are_not_measured_and_stay_with_torch() -> None:
     small, large = [Linear(16, 16), Linear(256, 1)], [Linear(64, 64)]  # perhaps behind fractions
     before = torch.get_rng_state()
-    assert faster_library(small, 256) == Choice("torch", None)
+    assert faster_library(small, 256) == ("torch", None)
     faster_library(large, 256)
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -276,7 +276,7 @@ def test_all_processes_take_the_library_of_rank_0(
     monkeypatch.setattr(
         execution_module,
         "faster_library",
-        lambda layers, transitions: Choice(choices[BATCH - transitions], 1.0),
+        lambda layers, transitions: (choices[BATCH - transitions], 1.0),
     )
 
     def learn(processes: Processes) -> Library | None:
