@@ -24,7 +24,8 @@ def call_with_arguments(
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
-        print(_help(function))
+        text, *_ = re.split(r"\n\n(?:Returns|Raises):", inspect.getdoc(function) or "")
+        print(text.replace("\nArgs:", "\nSettings:"))
         return 0
     try:
         return function(**read_arguments(function, arguments))
@@ -33,12 +34,6 @@ def call_with_arguments(
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
-
-
-def _help(function: Callable[..., int]) -> str:
-    """Return the docstring of a function as far as it is about its arguments."""
-    text, *_ = re.split(r"\n\n(?:Returns|Raises):", inspect.getdoc(function) or "")
-    return text.replace("\nArgs:", "\nSettings:")
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:
@@ -51,10 +46,8 @@ def read_arguments(
 ) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
 
-    Args:
-        function: function whose signature is the schema of the arguments.
-        arguments: arguments as typed.
-        given: names of parameters that the caller passes itself; they cannot be typed.
+    Its signature is their schema. Parameters that are `given`, because the caller passes them
+    itself, cannot be typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, a value has the wrong type or range, or

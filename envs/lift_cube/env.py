@@ -35,6 +35,10 @@ _ACTION: Final = (
     *(Element(f"move of the grip point's target {axis}", "m", STEP_LENGTH) for axis in "xyz"),
     Element("opening of the gripper, -1 closed to 1 open"),
 )
+# Discrete actions: rows 0 to 6 hold still or move half a step along x, y or z with the gripper
+# open; rows 7 to 13 do the same with the gripper closed.
+_STEPS: Final = single_moves(3, (0.5, -0.5))
+_MOVES: Final = tuple((*step, gripper) for gripper in (1.0, -1.0) for step in _STEPS)
 
 
 class LiftCubeEnv(ArmEnv):
@@ -241,7 +245,7 @@ class LiftCubeEnv(ArmEnv):
             backend = accelerator_of(device).genesis_backend
             units["pixels"] = f"RGB, drawn by {choose(settings['camera'].renderer, backend)}"
         return Capabilities(
-            discrete_actions=_moves(),
+            discrete_actions=_MOVES,
             frame_stacks={"pixels": settings["frame_stack"]} if pixels else {},
             step_seconds=STEP_SECONDS,
             units=units,
@@ -313,13 +317,3 @@ class LiftCubeEnv(ArmEnv):
         """Release the simulator; may be called again."""
         self.simulation.close()
         super().close(raise_if_closed=False)
-
-
-def _moves() -> tuple[tuple[float, ...], ...]:
-    """Return the table of discrete actions, 14 rows of 4.
-
-    Rows 0 to 6 hold still or move half a step along x, y or z with the gripper open; rows 7 to 13
-    do the same with the gripper closed.
-    """
-    steps = single_moves(3, (0.5, -0.5))
-    return tuple((*step, gripper) for gripper in (1.0, -1.0) for step in steps)
