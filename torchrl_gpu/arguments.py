@@ -68,18 +68,13 @@ COMBINATION = "check_combination"
 class Search:
     """Values of a setting that a search of settings tries; stands in an annotation beside `Field`.
 
-    Attributes:
-        low: lowest number to try.
-        high: highest number to try; without `low`, a multiple: from 1 / `high` to `high` times the
-            value of the command.
-        log: draw numbers evenly on a logarithmic scale.
-        choices: values to try, instead of a range.
+    Without `low`, `high` is a multiple: from 1 / `high` to `high` times the value of the command.
     """
 
-    low: float | None = None
-    high: float | None = None
-    log: bool = False
-    choices: tuple[Any, ...] = ()
+    low: float | None = None  # lowest number to try
+    high: float | None = None  # highest number to try
+    log: bool = False  # draw numbers evenly on a logarithmic scale
+    choices: tuple[Any, ...] = ()  # values to try, instead of a range
 
 
 @dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(field,))
@@ -283,20 +278,16 @@ def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
 
 def searches_of(component: Callable[..., Any]) -> dict[str, Search]:
     """Return the search space of each argument of a class or function that declares one."""
-    noted = {
-        name: _notes_of(hint, Search)
-        for name, hint in annotations_of(constructor_of(component)).items()
-    }
-    return {name: notes[0] for name, notes in noted.items() if notes}
+    hints = annotations_of(constructor_of(component)).items()
+    return {name: notes[0] for name, hint in hints if (notes := _notes_of(hint, Search))}
 
 
 def _notes_of(annotation: Any, kind: type[Note]) -> list[Note]:
     """Return the notes of a kind in an annotated type, outermost first, and in its options."""
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
-        return [note for note in reversed(metadata) if isinstance(note, kind)] + _notes_of(
-            inner, kind
-        )
+        own = [note for note in reversed(metadata) if isinstance(note, kind)]
+        return own + _notes_of(inner, kind)
     if isinstance(annotation, types.UnionType) or get_origin(annotation) is Union:
         return [note for option in get_args(annotation) for note in _notes_of(option, kind)]
     return []

@@ -87,10 +87,18 @@ class BulletArms(Arms):
             self._restore(_RESULTS, arms)
         self._copy()
         self.steps = torch.from_numpy(steps)
-        calm, held = self._calm(), self.held.numpy()
-        calm = None if calm is None else calm.numpy()
-        now = self.distance.numpy(), self.observation.numpy(), calm
-        result = judge(self.goal, held, before, *now, effort, steps >= max_steps, lost)
+        calm = self._calm()
+        result = judge(
+            self.goal,
+            self.held.numpy(),
+            before,
+            self.distance.numpy(),
+            self.observation.numpy(),
+            None if calm is None else calm.numpy(),
+            effort,
+            steps >= max_steps,
+            lost,
+        )
         reward, success, truncated, done, self.held = map(torch.from_numpy, result[:5])
         self.terms = result.terms
         return Judgement(reward.float(), success, truncated, done, self.held, *result[5:])

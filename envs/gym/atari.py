@@ -37,14 +37,10 @@ class Preprocessing:
     An environment step repeats the action for four frames of the game and observes the maximum of
     the last two. An episode begins with 1 to 30 frames without action. ALE's vectorized code
     computes the same images, rewards and flags as Gymnasium's wrapper, with other random numbers.
-
-    Args:
-        terminal_on_life_loss: end an episode at the loss of a life; the next one is a new game.
-        noop_max: maximum number of frames without action at the start of an episode, at least 0.
     """
 
-    terminal_on_life_loss: bool = False
-    noop_max: int = 30
+    terminal_on_life_loss: bool = False  # ends an episode; the next one is a new game
+    noop_max: int = 30  # frames without action at the start of an episode, at most
 
     def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
         """Return an environment with the preprocessing; it is made with `WRAPPED_OPTIONS`."""
@@ -81,9 +77,6 @@ def preprocessing_of(
 
     `wanted` is the setting `atari_preprocessing`. Only in training does the loss of a life end an
     episode; other episodes are full games.
-
-    Raises:
-        ConfigurationError: the settings do not fit together, or do not fit the environment.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
     is_atari = str(spec.entry_point).startswith("ale_py.")

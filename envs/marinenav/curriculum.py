@@ -17,19 +17,12 @@ _MIN_COMPLETE: Final = 32
 
 
 class Stage(NamedTuple):
-    """Difficulty of the episodes that start within one stage of the curriculum.
+    """Difficulty of the episodes that start within one stage of the curriculum."""
 
-    Attributes:
-        from_frame: first frame of the stage, counted over all seas.
-        robots: number of robots per sea.
-        obstacles: number of obstacles per sea.
-        min_start_goal_distance: minimum distance from each start to its goal, m.
-    """
-
-    from_frame: int
-    robots: int
-    obstacles: int
-    min_start_goal_distance: float
+    from_frame: int  # first frame of the stage, counted over all seas
+    robots: int  # number of robots per sea
+    obstacles: int  # number of obstacles per sea
+    min_start_goal_distance: float  # minimum distance from each start to its goal, m
 
 
 # The training schedule of the paper; its stages are also the six evaluation levels.

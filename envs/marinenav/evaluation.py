@@ -40,23 +40,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Scores:
-    """Figures of the episodes of one level, or of all levels.
+    """Figures of the episodes of one level, or of all levels."""
 
-    Attributes:
-        episodes: number of episodes.
-        success: fraction of episodes in which all robots reached their goals.
-        collision: fraction of episodes that ended with a collision.
-        time: mean time per robot over successful episodes, s.
-        energy: mean of the sum of (|T_l| + |T_r|) * 0.5 s per robot over successful episodes, N s.
-        discounted_return: mean return per robot over all episodes, gamma 0.99.
-    """
-
-    episodes: int
-    success: Estimate
-    collision: Estimate
-    time: Estimate
+    episodes: int  # number of episodes
+    success: Estimate  # fraction of episodes in which all robots reached their goals
+    collision: Estimate  # fraction of episodes that ended with a collision
+    time: Estimate  # mean time per robot over successful episodes, s
+    # Mean of the sum of (|T_l| + |T_r|) * 0.5 s per robot over successful episodes, N s.
     energy: Estimate
-    discounted_return: Estimate
+    discounted_return: Estimate  # mean return per robot over all episodes, gamma 0.99
 
 
 @dataclass(frozen=True)

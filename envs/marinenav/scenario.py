@@ -85,31 +85,20 @@ class Scenario(_Lists):
     """Initial state of an episode in one sea, SI units.
 
     Positions are at most 2,500 m from 0 along each axis. An episode begins only where the starts
-    are at least the width of a vessel apart.
-
-    Attributes:
-        num_robots: number of robots, at least 1; the lists below have one entry per robot.
-        start: start positions, m.
-        goal: goal positions, m.
-        theta0: headings, rad.
-        velocity_r0: velocities through the water: x, y, yaw, in the world frame; m/s, rad/s.
-        left_thrust0: left thrusts, N.
-        right_thrust0: right thrusts, N.
-        vortices: vortices of the sea.
-        obstacles: obstacles of the sea.
-        level: evaluation level of the episode, at least 0.
+    are at least the width of a vessel apart. The lists have one entry per robot.
     """
 
     num_robots: Annotated[int, Field(ge=1)]
-    start: list[Pair]
-    goal: list[Pair]
-    theta0: list[Finite]
+    start: list[Pair]  # positions, m
+    goal: list[Pair]  # positions, m
+    theta0: list[Finite]  # headings, rad
+    # Velocities through the water: x, y, yaw, in the world frame; m/s, rad/s.
     velocity_r0: list[tuple[Finite, Finite, Finite]]
-    left_thrust0: list[Finite]
-    right_thrust0: list[Finite]
+    left_thrust0: list[Finite]  # N
+    right_thrust0: list[Finite]  # N
     vortices: Vortices
     obstacles: Obstacles
-    level: Annotated[int, Field(ge=0)] = 0
+    level: Annotated[int, Field(ge=0)] = 0  # of the evaluation
 
 
 def _has_room(scenario: Scenario) -> Scenario:

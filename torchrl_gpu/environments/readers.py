@@ -20,21 +20,13 @@ MIN_PICTURE_SIZE = 8
 
 
 class Reader(NamedTuple):
-    """Converts one leaf of an observation.
+    """Converts one leaf of an observation."""
 
-    Attributes:
-        path: key of the leaf.
-        batch: batch size of the TensorDict that contains the leaf.
-        spec: spec of the converted leaf.
-        classes: number of classes of a Categorical leaf, which becomes one-hot; None for others.
-        has_channels_last: whether the leaf is a picture `[H, W, C]`, which becomes `[C, H, W]`.
-    """
-
-    path: Path
-    batch: tuple[int, ...]
-    spec: TensorSpec
-    classes: int | None = None
-    has_channels_last: bool = False
+    path: Path  # key of the leaf
+    batch: tuple[int, ...]  # batch size of the TensorDict that contains the leaf
+    spec: TensorSpec  # of the converted leaf
+    classes: int | None = None  # number of classes of a Categorical leaf, which becomes one-hot
+    has_channels_last: bool = False  # a picture `[H, W, C]`, which becomes `[C, H, W]`
 
     def read(self, tensordict: TensorDictBase) -> Tensor:
         """Return the leaf in the shape and dtype of `spec`."""

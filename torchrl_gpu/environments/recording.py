@@ -34,22 +34,13 @@ Record = dict[str, Any]
 
 @dataclass
 class _Episode:
-    """An episode so far.
+    """An episode so far."""
 
-    Attributes:
-        seed: seed of its reset.
-        options: options of its reset.
-        generator: state of the environment's generator before the reset; None if it has none.
-        emulator: state of an Atari emulator before the reset, with its random numbers.
-        actions: bytes of all actions.
-        rewards: all rewards.
-    """
-
-    seed: int | None
-    options: dict[str, Any] | None
-    generator: Mapping[str, Any] | None
-    emulator: Any
-    actions: bytearray = field(default_factory=bytearray)
+    seed: int | None  # of its reset
+    options: dict[str, Any] | None  # of its reset
+    generator: Mapping[str, Any] | None  # state of the environment's generator before the reset
+    emulator: Any  # state of an Atari emulator before the reset, with its random numbers
+    actions: bytearray = field(default_factory=bytearray)  # bytes of all actions
     rewards: array = field(default_factory=lambda: array("d"))
 
 
