@@ -40,7 +40,7 @@ class Preprocessing:
     """
 
     terminal_on_life_loss: bool = False  # ends an episode; the next one is a new game
-    noop_max: int = 30  # frames without action at the start of an episode, at most
+    noop_max: int = 30  # maximum number of frames without action at the start of an episode
 
     def __call__(self, env: gymnasium.Env) -> gymnasium.Env:
         """Return an environment with the preprocessing; it is made with `WRAPPED_OPTIONS`."""
