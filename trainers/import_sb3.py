@@ -48,9 +48,6 @@ def import_model(arguments: Sequence[str]) -> str:
 
     Args:
         arguments: path of the model, and `name=value` arguments, in any order.
-
-    Raises:
-        ConfigurationError: an argument is wrong, or the model cannot be imported.
     """
     files = [argument for argument in arguments if "=" not in argument]
     outputs = [a.removeprefix("output=") for a in arguments if a.startswith("output=")]
@@ -80,11 +77,7 @@ def import_model(arguments: Sequence[str]) -> str:
 
 
 def _check_fits(file: str, model: Model, settings: Settings) -> None:
-    """Refuse an environment of other observations or actions.
-
-    Raises:
-        ConfigurationError: the policy does not fit the environment, or that cannot be built.
-    """
+    """Refuse an environment of other observations or actions."""
     component = settings.env.replaced(num_envs=1)
     with closing(component.build(mode="eval", device=settings.device)) as env:
         paired = pair(env, settings.agent.target)

@@ -116,22 +116,14 @@ class MetricAccumulator:
         ]
 
     def load_state_dict(self, state: Sequence[Mapping[str, Any]], device: torch.device) -> None:
-        """Continue from `state_dict()` on the device of the metrics to come.
-
-        Raises:
-            ConfigurationError: as for `check_state`.
-        """
+        """Continue from `state_dict()` on the device of the metrics to come."""
         self.check_state(state)
         self._sums = {tuple(each["names"]): each["sums"].to(device) for each in state}
         self._counts = Counter({tuple(each["names"]): each["count"] for each in state})
 
     @staticmethod
     def check_state(state: Any) -> None:
-        """Refuse a state that `state_dict` cannot have returned.
-
-        Raises:
-            ConfigurationError: the state is another one.
-        """
+        """Refuse a state that `state_dict` cannot have returned."""
         check_like(state, [None] * len(state), "update_metrics")
         for each in state:
             names = each["names"]
@@ -234,22 +226,14 @@ class EpisodeStatistics:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a result of `state_dict`, on any device.
-
-        Raises:
-            ConfigurationError: as for `check_state`.
-        """
+        """Restore a result of `state_dict`, on any device."""
         self.check_state(state)
         self._running.copy_(state["running"])
         self._totals.copy_(state["totals"])
         self._has_success = state["has_success"]
 
     def check_state(self, state: Any) -> None:
-        """Compare a state with that of these statistics; nothing is restored.
-
-        Raises:
-            ConfigurationError: it belongs to another number of environments, or is not a state.
-        """
+        """Compare a state with that of these statistics; nothing is restored."""
         own = {"running": self._running, "totals": self._totals, "has_success": False}
         check_like(state, dict.fromkeys(own), "the saved episodes")
         shape: Sequence[int] = getattr(state["running"], "shape", ())

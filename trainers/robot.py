@@ -60,9 +60,6 @@ def examine(arguments: Sequence[str]) -> str:
 
     Args:
         arguments: path of the robot file, and settings as typed, in any order.
-
-    Raises:
-        ConfigurationError: a setting is wrong, or the environment cannot simulate the arm.
     """
     files = [argument for argument in arguments if _is_file(argument)]
     check_once(argument for argument in arguments if argument not in files)

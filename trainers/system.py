@@ -18,11 +18,7 @@ _SECONDS_BETWEEN_SEARCHES: Final = 10.0
 
 
 class SystemUsage:
-    """Reads counters of the operating system and the driver once per row of metrics.
-
-    Args:
-        device: device of the agent.
-    """
+    """Reads counters of the operating system and the driver once per row of metrics."""
 
     def __init__(self, device: torch.device) -> None:
         self._accelerator = accelerator_of(device)

@@ -79,11 +79,7 @@ class Order:
 
 
 class CollectorActor:
-    """Steps environments with the weights that the learner sends.
-
-    Args:
-        cores: number of cores that the collector may use.
-    """
+    """Steps environments with the weights that the learner sends."""
 
     def __init__(self, cores: int) -> None:
         compute_on_one_thread()

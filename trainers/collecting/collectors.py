@@ -49,9 +49,6 @@ class Collectors(CheckedFields):
             num_envs: number of environments of the run; None for a class that does not tell.
             trainer: settings of the trainer by name.
             learners: number of processes that train together; collectors are divided among them.
-
-        Raises:
-            ConfigurationError: a setting does not fit.
         """
 
     def environment(

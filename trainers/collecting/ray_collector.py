@@ -81,13 +81,6 @@ class RayCollector:
     The episodes of a lost collector end: the last step before is marked as truncated if it has not
     been handed out.
 
-    Args:
-        env: environments of the collectors.
-        agent: agent whose policy acts.
-        random_frames: see `RemoteEnvironment.collector`, as the following.
-        updates: number of updates so far.
-        forget: called with rows whose open episodes were lost.
-
     Attributes:
         plan: how far collectors run ahead.
         to_device: transfer of chunks to the agent.
@@ -123,11 +116,7 @@ class RayCollector:
 
     @torch.no_grad()
     def step(self, policy: Policy) -> TensorDictBase:
-        """Return the next transition `[*B]` on the agent's device.
-
-        Args:
-            policy: the policy of the agent, or a `RandomPolicy` in the first frames.
-        """
+        """Return the next transition `[*B]` on the agent's device."""
         if not self._received:
             lost = self._receive()
             if lost.any():
@@ -150,11 +139,7 @@ class RayCollector:
         """Do nothing: the collectors simulate anyway."""
 
     def restart(self, rows: Tensor | None = None) -> None:
-        """Begin new episodes in all environments, by the seed of `env`; discard ordered steps.
-
-        Raises:
-            ConfigurationError: only some rows are to restart.
-        """
+        """Begin new episodes in all environments, by the seed of `env`; discard ordered steps."""
         if rows is not None:
             raise ConfigurationError(CANNOT_RESTART)
         self._received.clear()

@@ -52,10 +52,6 @@ class RayEnvironment(RemoteEnvironment):
         share: number of environments of each collector.
         ages: age of the weights that collected each step since the metrics were read, in updates.
         replaced: number of collectors that were replaced since then.
-
-    Raises:
-        ConfigurationError: the cluster cannot be reached, or an environment cannot be built.
-        WorkerError: a collector cannot be started.
     """
 
     stall_seconds = None  # collectors watch their own steps
@@ -135,11 +131,7 @@ class RayEnvironment(RemoteEnvironment):
                 self.replace(number, error)
 
     def replace(self, number: int, error: RayError) -> None:
-        """Replace a collector of the batch, whose environments begin new episodes.
-
-        Raises:
-            WorkerError: it cannot be replaced.
-        """
+        """Replace a collector of the batch, whose environments begin new episodes."""
         self.replaced += 1
         self._replacements += 1
         process = self.members[number]

@@ -51,13 +51,7 @@ _OF_FILM: Final = ("demo.episodes", "demo.video")
 
 @one_line_errors()
 def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
-    """Check the settings of a command: see `trainers.run.settings_of`.
-
-    Args:
-        typed: settings as typed, values by dotted name; they take precedence over the settings of
-            a preset or a checkpoint.
-        composed: the configuration that `compose` returns for them.
-    """
+    """Check the settings of a command: see `trainers.run.settings_of`."""
     check_names(composed.config)
     devices = _devices(general_settings(composed.config))
     settings = _check(typed, composed, devices)
@@ -138,11 +132,7 @@ def _check(
 
 
 def _devices(general: GeneralSettings) -> tuple[list[torch.device], int]:
-    """Return the devices that this call trains on, and the number of processes of the run.
-
-    Raises:
-        ConfigurationError: this machine lacks a device, or torchrun starts what it cannot.
-    """
+    """Return the devices that this call trains on, and the number of processes of the run."""
     if is_launched():
         if general.devices is not None:
             raise ConfigurationError(

@@ -41,13 +41,6 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
 
     Values have Hydra's grammar: `[64, 64]`, `1e-4`, `null`, `${trainer.total_frames}`. Choices and
     paths are taken as they stand, with spaces, commas and brackets.
-
-    Args:
-        arguments: settings as typed, `name=value`; see `check_choices`.
-
-    Raises:
-        ConfigurationError: the value of an argument is missing, cannot be read, or is a list of
-            values for a sweep.
     """
     values: dict[str, Any] = {}
     for argument in arguments:
@@ -85,9 +78,6 @@ def runs_of(arguments: Sequence[str]) -> list[SweepRun]:
     Args:
         arguments: settings as typed; those with several values, as in `seed=1,2`,
             `seed=range(1,4)` or `agent=glob(*)`, are combined with each other.
-
-    Raises:
-        ConfigurationError: an argument cannot be read, or its values cannot be listed.
     """
     options = []
     with hydra_ready() as ready:
@@ -117,12 +107,6 @@ def compose(settings: Mapping[str, Any]) -> Composed:
 
     The configuration holds what the YAML files of the choices, those of the preset and the user
     say; defaults stand in the constructors.
-
-    Args:
-        settings: settings as typed, values by dotted name.
-
-    Raises:
-        ConfigurationError: Hydra cannot compose the files.
     """
     with hydra_ready():
         composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
@@ -133,11 +117,7 @@ def compose(settings: Mapping[str, Any]) -> Composed:
 
 
 def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
-    """Return the merged configurations, and on top the typed settings that choose no file.
-
-    Raises:
-        ConfigurationError: a setting names an element of a list.
-    """
+    """Return the merged configurations, and on top the typed settings that choose no file."""
     settings, files = OmegaConf.create(), OmegaConf.merge(*configs)
     for name, value in typed.items():
         if name not in (*GROUPS, "experiment", SEARCH_PATH):

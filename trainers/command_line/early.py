@@ -23,12 +23,6 @@ def check_early(config: DictConfig) -> None:
 
     A class of the user is left to `checking.check`, and so are all classes where a checkpoint
     names them.
-
-    Args:
-        config: configuration of a command, from `compose`.
-
-    Raises:
-        ConfigurationError: a setting is unknown, missing or out of range.
     """
     check_names(config)
     general = general_settings(config)

@@ -60,9 +60,6 @@ def help_text(arguments: Sequence[str]) -> str:
         arguments: settings as typed. `agent=` and `env=`, or the `_target_` of a class of the
             user, choose the components, or `checkpoint=`, those of its run; values are those that
             the command would use.
-
-    Raises:
-        ConfigurationError: a choice is unknown, or a class of the user cannot be used.
     """
     check_choices(arguments)
     typed = read_settings(arguments)

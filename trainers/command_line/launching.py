@@ -92,11 +92,7 @@ def is_of_launcher(argument: str) -> bool:
 
 
 def divided(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the settings of the runs of a sweep, and those of its launcher.
-
-    Raises:
-        ConfigurationError: the launcher is not chosen, or not installed.
-    """
+    """Return the settings of the runs of a sweep, and those of its launcher."""
     of_launcher = [each for each in arguments if is_of_launcher(each)]
     names = [each.removeprefix(_LAUNCHER) for each in of_launcher if each.startswith(_LAUNCHER)]
     if of_launcher and not names:

@@ -36,17 +36,7 @@ class Origin(NamedTuple):
 def origin_of(
     typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None
 ) -> tuple[Composed, Origin]:
-    """Return the configuration of a command with the settings of its origin, and the origin.
-
-    Args:
-        typed: settings as typed, values by dotted name.
-        composed: the configuration that `compose` returns for them.
-        resumed: the run that `resume=auto` goes on with, if there is one.
-
-    Raises:
-        ConfigurationError: the checkpoint or the policy does not exist, or does not fit the
-            command.
-    """
+    """Return the configuration of a command with the settings of its origin, and the origin."""
     if resumed is not None:
         return _trained(resumed, typed, composed), resumed
     general = general_settings(composed.config)
@@ -90,10 +80,6 @@ def _trained(origin: Origin, typed: Mapping[str, Any], composed: Composed) -> Co
 
     The choices of agent and environment are those of the run. What is typed takes precedence: a
     class of the user's own replaces that of the run, whose settings it may not have.
-
-    Raises:
-        ConfigurationError: the run has other choices, or names code that the user neither typed nor
-            trusts.
     """
     config, choices, path = composed.config, dict(composed.choices), origin.checkpoint
     contract, state = origin.contract, origin.state or {}

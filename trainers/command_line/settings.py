@@ -88,9 +88,6 @@ class Settings:
             count: number of processes, each of which has an equal share of every number that counts
                 for the whole run.
             device: device of the process.
-
-        Raises:
-            ConfigurationError: environments or batches cannot be divided.
         """
         if count > 1 and self.general.graphs == "on":
             raise ConfigurationError("graphs=on: several processes do not capture their updates")
@@ -131,11 +128,7 @@ def _without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _divided(component: Component, group: str, name: str, count: int) -> Component:
-    """Return a component with an equal share of one of its numbers.
-
-    Raises:
-        ConfigurationError: the number cannot be divided.
-    """
+    """Return a component with an equal share of one of its numbers."""
     number = component.settings.get(name)
     if not isinstance(number, int) or number % count:
         raise ConfigurationError(

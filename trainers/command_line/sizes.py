@@ -52,9 +52,6 @@ def resolve_sizes(
         limit: limit of its memory in bytes; None for no limit.
         processes: number of processes that share the environments equally.
         remote_cores: number of cores elsewhere that simulate; None for this machine and the device.
-
-    Raises:
-        ConfigurationError: a class has no such setting.
     """
     resolved = dict(components)
     for group, name in AUTOMATIC.items():

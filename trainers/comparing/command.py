@@ -80,19 +80,7 @@ def write_page(
     success: Annotated[float, Field(gt=0, le=1)] = 0.95,
     mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None,
 ) -> str:
-    """Write the page on runs, and return the tables for the terminal.
-
-    Args:
-        paths: run folders, and folders of runs.
-        name: `compare`, or `report` for a page on one run.
-        output: HTML file, which must not exist; None for a new one in the working directory.
-        success: success rate of an evaluation that counts as solved.
-        mean_return: the same where an environment reports no success; None for none.
-
-    Raises:
-        ConfigurationError: there are no runs, or more than one for a report, a file of a run cannot
-            be read, or the page cannot be written.
-    """
+    """Write the page on runs, and return the tables for the terminal."""
     if not paths:
         raise ConfigurationError(f"a run folder is missing: torchrl-gpu {name} runs/...")
     if output is not None and output.suffix != ".html":

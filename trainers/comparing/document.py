@@ -61,12 +61,7 @@ class Markup(str):
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """Return the text of a page.
-
-    Args:
-        title: title of the page, plain text.
-        parts: HTML of its parts.
-    """
+    """Return the text of a page."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -142,14 +142,9 @@ def draw_intervals(
     x_range: tuple[float, float] | None = None,
     levels: Sequence[float] = (),
 ) -> str:
-    """Return a picture of values with their intervals, one row below the other.
+    """Return a picture of values with their intervals, the first one at the top.
 
-    Args:
-        rows: values, the first one at the top.
-        title: name of the axis, above the rows.
-        x_format: text of a tick of the axis.
-        x_range: lowest and highest value to show; None for those of the rows.
-        levels: values at which a dotted line crosses the picture.
+    The other arguments are those of `draw_curves`.
     """
     step, left = 40, 14
     height = _TOP + step * len(rows) + 26

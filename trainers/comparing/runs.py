@@ -113,10 +113,6 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
     A run without an evaluation is refused if it is named itself; one in a folder that is named is
     left out, with a warning.
-
-    Raises:
-        ConfigurationError: a path does not exist or holds no runs, or a file of a run cannot be
-            read.
     """
     runs: dict[Path, Run] = {}
     for path in paths:
@@ -144,12 +140,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run of a run folder.
-
-    Raises:
-        ConfigurationError: it holds no evaluation, a file cannot be read, or the score is not a
-            finite number.
-    """
+    """Return the run of a run folder."""
     config = _read_config(folder / "config.yaml")
     metrics = _read_metrics(folder / _METRICS)
     path = folder / "summary.json"

@@ -29,11 +29,7 @@ def choices_of(group: str, *folders: Path) -> list[str]:
     """Return the sorted names of all choices of a config group.
 
     A choice in a folder has the form `folder/name`. Files with a leading underscore are not
-    choices.
-
-    Args:
-        group: name of the group, as in `agent`.
-        folders: configuration folders of the user, searched besides our own.
+    choices. The folders of the user are searched besides our own.
     """
     groups = [folder / group for folder in (CONFIGS, *folders)]
     files = [(g, file) for g in groups for file in g.rglob("[!_]*.yaml")]
@@ -63,12 +59,6 @@ def check_choices(arguments: Iterable[str]) -> None:
     """Refuse an argument that is not a setting, or an unknown agent, environment or preset.
 
     This needs only the names of files, so that a mistyped name is refused before torch is imported.
-
-    Args:
-        arguments: settings as typed.
-
-    Raises:
-        ConfigurationError: an argument is not `name=value`, or a choice is unknown.
     """
     arguments = list(arguments)
     if others := [each for each in arguments if not isinstance(each, str)]:  # of a script

@@ -117,10 +117,6 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
         group: name of the section, as in `agent` or `agent.encoder`.
         section: mapping of `_target_` and the settings.
         kind: required base class of a part; None for those of the group.
-
-    Raises:
-        ConfigurationError: `find_class` refuses the class, or a setting is unknown, missing or out
-            of range.
     """
     if not isinstance(section, Mapping) or section.get(TARGET) is None:
         raise ConfigurationError(f"{group}: a class is missing; use {group}._target_=package.Class")
@@ -136,12 +132,7 @@ def read_component(group: str, section: Any, kind: type | None = None) -> Compon
 
 
 def find_class(group: str, path: Any, kind: type | None = None) -> type:
-    """Import a class by its dotted path; see `read_component` for the other arguments.
-
-    Raises:
-        ConfigurationError: the class cannot be imported, is abstract, or does not derive from the
-            base class.
-    """
+    """Import a class by its dotted path; see `read_component` for the other arguments."""
     module, _, name = str(path).rpartition(".")
     if not module:
         raise ConfigurationError(f"{group}._target_={path}: write package.Class")

@@ -54,9 +54,6 @@ _UNKNOWN: Final = _Placeholder()
 def outline_of(path: str) -> Callable[..., Any] | None:
     """Return the outline of a class or function of this library.
 
-    Args:
-        path: dotted path, as in `agents.SAC`.
-
     Returns:
         None for code of others, for which its import must decide, and for a path without code.
     """

@@ -16,12 +16,7 @@ from trainers.components.component import Component
 
 
 def capabilities_of(env: Component, device: torch.device) -> Capabilities:
-    """Return the capabilities of the environment of a run before it is built.
-
-    Args:
-        env: class and settings of the environment; one that is not an `Environment` has none.
-        device: device of the policy.
-    """
+    """Return the capabilities of the environment of a run before it is built."""
     if not issubclass(env.target, Environment):
         return Capabilities()
     return env.target.capabilities_of(env.arguments(), device)
@@ -55,9 +50,6 @@ def overlap_of(wanted: bool | None, agent: type, env_name: str, *, env_can: bool
 
     `wanted` is the setting `trainer.overlap`, with None for every pair that can, and `env_can` is
     `can_overlap` of the environment.
-
-    Raises:
-        ConfigurationError: it is wanted, and agent or environment cannot.
     """
     if issubclass(agent, OnPolicyAgent):
         obstacle = f"{agent.__name__} learns on-policy and acts with its newest policy only"

@@ -35,10 +35,6 @@ def check_plain(source: str, config: Any) -> None:
     Args:
         source: setting that names the file of the configuration, as in `checkpoint=FILE`.
         config: content of the file, nothing of it resolved.
-
-    Raises:
-        ConfigurationError: the configuration is damaged or too large, or contains such an
-            interpolation.
     """
     damaged = ConfigurationError(f"{source}: its configuration is damaged or too large")
     if not isinstance(config, Mapping):
@@ -130,10 +126,6 @@ def check_trusted(
         config: sections of agent, environment and trainer, or some of them.
         trust: packages of the user, whose classes may be imported.
         known: names that the user typed.
-
-    Raises:
-        ConfigurationError: a class, or the module of a Gymnasium environment, belongs neither to
-            this library nor to these packages; the message says how to trust it.
     """
     foreign = _foreign(config, trust, known)
     if foreign:

@@ -102,11 +102,7 @@ def evaluations_state(evaluations: Mapping[int, Evaluation]) -> dict[str, Tensor
 
 
 def evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
-    """Return the evaluations of a saved run, by number of frames.
-
-    Raises:
-        Exception: they are none.
-    """
+    """Return the evaluations of a saved run, by number of frames."""
     saved = state["evaluations"]
     count = len(saved["frames"])
     like = {name: column.new_empty(count) for name, column in evaluations_state({}).items()}

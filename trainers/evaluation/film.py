@@ -141,16 +141,7 @@ def film(
 
 
 def check_num_envs(num_envs: int, name: str, *, several: bool) -> None:
-    """Refuse more environments than are shown together.
-
-    Args:
-        num_envs: number of environments to show.
-        name: name of the environment.
-        several: whether more than one can be shown.
-
-    Raises:
-        ConfigurationError: there are too many.
-    """
+    """Refuse more environments than are shown together."""
     most = _MAX_SHOWN if several else 1
     if num_envs > most:
         raise ConfigurationError(

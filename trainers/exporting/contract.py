@@ -69,11 +69,7 @@ class Contract:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=2)
 
     def check_fits(self, interface: PolicyInterface, folder: Path) -> None:
-        """Refuse an environment of other observations, actions, units or step duration.
-
-        Raises:
-            ConfigurationError: the first of the differences.
-        """
+        """Refuse an environment of other observations, actions, units or step duration."""
         found = [*observations_of(interface), action_of(interface)]
         known = [*self.observations, self.action]
         names, own = ([each["name"] for each in entries] for entries in (known, found))
@@ -194,13 +190,7 @@ def sha256(path: Path) -> str:
 
 
 def read_contract(folder: Path) -> Contract:
-    """Read the contract of an exported folder; nothing that it names is imported.
-
-    Raises:
-        ConfigurationError: the folder is a file, the contract is missing or damaged, another
-            version wrote it, its settings are not plain values, or the policy beside it is missing
-            or another one.
-    """
+    """Read the contract of an exported folder; nothing that it names is imported."""
     path = folder / CONTRACT
     source = f"policy={folder}"
     if folder.is_file():

@@ -23,9 +23,6 @@ def policy_script(path: Path) -> str:
     """Return an ONNX file as JavaScript that defines `act(observations, rows)`.
 
     See `Environment.page`.
-
-    Raises:
-        ConfigurationError: the file has an operator that the interpreter lacks.
     """
     interpreter = INTERPRETER.read_text(encoding="utf-8")
     graph = _graph_of(path)

@@ -52,12 +52,7 @@ class Session:
 
 
 def open_session(folder: Path, contract: Contract) -> Session:
-    """Open the policy of an exported folder.
-
-    Raises:
-        ConfigurationError: ONNX Runtime refuses the file, or its inputs and outputs are not those
-            of the contract.
-    """
+    """Open the policy of an exported folder."""
     names = [each["name"] for each in contract.observations]
     try:
         session = Session((folder / ONNX).read_bytes(), names)

@@ -129,9 +129,6 @@ def _write(module: _InOrder, names: Sequence[str], example: Sequence[Tensor], fo
     """Write both files of a policy on the CPU, whose batch dimension is free.
 
     The example has two observations, because torch.export takes batches of one as fixed.
-
-    Raises:
-        ConfigurationError: the policy cannot be traced.
     """
     batch = torch.export.Dim("batch", min=1, max=2**24)
     sizes = {"observations": tuple({0: batch} for _ in example)}

@@ -81,11 +81,7 @@ def show(
 
 
 def check_renders(env: Environment) -> None:
-    """Refuse an environment without pictures, where only the built one knows.
-
-    Raises:
-        ConfigurationError: it cannot render.
-    """
+    """Refuse an environment without pictures, where only the built one knows."""
     if not env.capabilities.can_render:
         raise ConfigurationError(f"viewer=web: {name_of(env)} cannot render")
 

@@ -57,9 +57,6 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
         settings: settings of the training; without `viewer=web`, nothing happens.
         env: environment of the training.
         run: run folder.
-
-    Raises:
-        ConfigurationError: the environment cannot render.
     """
     if settings.general.viewer == "off":
         yield

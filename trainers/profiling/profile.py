@@ -33,10 +33,6 @@ class Profile(Timers):
     A part lasts from the end of all earlier work on the devices to the end of its work. The host
     waits for the devices at both ends of every part, so host and device never work at the same
     time, and a training on an accelerator takes longer with a profile than without one.
-
-    Args:
-        counts: counts of the training, read whenever the profile is.
-        devices: devices of agent and environment.
     """
 
     def __init__(self, counts: Counts, devices: Iterable[torch.device]) -> None:

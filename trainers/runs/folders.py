@@ -146,11 +146,7 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
 
 
 def check_writable(folder: Path, setting: str) -> None:
-    """Check, before anything is built, that the folder of a setting can be created and written to.
-
-    Raises:
-        ConfigurationError: the permission or the space to write is missing.
-    """
+    """Refuse the folder of a setting that cannot be created or written to."""
     existing = folder
     try:
         existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())

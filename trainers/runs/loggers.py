@@ -49,10 +49,6 @@ class MetricLogger:
             the project that the environment variable WANDB_PROJECT or TRACKIO_PROJECT names,
             `torchrl-gpu` by default.
         settings: settings of the run (JSON values), for all sinks but `csv`.
-
-    Raises:
-        ConfigurationError: the folder cannot be created, its `metrics.csv` is that of another
-            program, or a sink is unknown, not installed, or has no account.
     """
 
     @checked
@@ -76,9 +72,6 @@ class MetricLogger:
         Args:
             frames: environment steps so far.
             metrics: values by name; the names may differ from call to call.
-
-        Raises:
-            ConfigurationError: the disk is full or the permission to write is missing.
         """
         with self._named_errors():
             for sink in self._sinks:
@@ -89,19 +82,12 @@ class MetricLogger:
 
         W&B and Trackio cannot delete rows: in W&B, a resumed run is a new run of the same name; in
         Trackio, the run goes on, with these rows twice.
-
-        Raises:
-            ConfigurationError: `metrics.csv` cannot be read or written.
         """
         for sink in self._sinks:
             sink.resume_from(frames)
 
     def close(self) -> None:
-        """Write out buffered rows and close the sinks.
-
-        Raises:
-            ConfigurationError: as `log` does, for rows that it has not refused yet.
-        """
+        """Write out buffered rows and close the sinks."""
         with self._named_errors():
             for sink in self._sinks:
                 sink.close()
@@ -155,11 +141,7 @@ class _CsvSink:
         pass
 
     def _read(self) -> tuple[list[str], list[list[str]]]:
-        """Return header and rows, without a last row that a kill has truncated.
-
-        Raises:
-            ConfigurationError: the file cannot be read, or is that of another program.
-        """
+        """Return header and rows, without a last row that a kill has truncated."""
         try:
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
             # Lists: a dict for each row would take the memory of the header again.
@@ -236,10 +218,6 @@ def log_film(film: Path, frames: int) -> None:
     """Show a GIF in TensorBoard, as a run in the folder of the film: under *Images*, `demo`.
 
     Event files of a run that still trains would hide each other in one folder.
-
-    Args:
-        film: path of the film.
-        frames: environment steps of the policy that was filmed.
     """
     with Image.open(film) as gif:
         width, height = gif.size

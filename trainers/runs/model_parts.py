@@ -31,9 +31,6 @@ def read_parts(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
 
     Args:
         path: zip file that `model.save` wrote.
-
-    Raises:
-        ConfigurationError: the file is not such a model, is damaged, or unpacks to far more.
     """
     if not path.is_file():
         raise ConfigurationError(f"{path}: this file does not exist")

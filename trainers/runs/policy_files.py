@@ -79,9 +79,6 @@ def newest_readable(run: Path, processes: int) -> tuple[Path, dict[str, Any], li
     Args:
         run: run folder.
         processes: number of processes; each reads its share if as many have saved the checkpoint.
-
-    Raises:
-        ConfigurationError: none can be resumed; the reason is that of the newest.
     """
     reasons: dict[Path, ConfigurationError] = {}
     for path in reversed(CheckpointFolder(run / "checkpoints").paths()):
@@ -110,9 +107,6 @@ def check_identity(
 
     Where an environment is given, observations or actions in other units are only reported: images
     drawn in another way, for instance.
-
-    Raises:
-        ConfigurationError: the checkpoint does not match the agent.
     """
     name = type(agent).__name__
     if state.get("agent_name") != name:
@@ -136,12 +130,7 @@ def check_identity(
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuse to resume training from a policy file or a checkpoint of an older version.
-
-    Raises:
-        ConfigurationError: the file is not the checkpoint of a run, or its random state has an
-            older form.
-    """
+    """Refuse to resume training from a policy file or a checkpoint of an older version."""
     if "agent" not in state:
         raise ConfigurationError(
             f"checkpoint={checkpoint}: a policy file cannot resume training; use a "
@@ -261,11 +250,7 @@ def build_agent(
     device: torch.device,
     checkpoint: Path | None,
 ) -> Any:
-    """Build an agent that will be loaded from a checkpoint; None for a new agent.
-
-    Raises:
-        ConfigurationError: by its settings, the agent is far larger than the file.
-    """
+    """Build an agent that will be loaded from a checkpoint; None for a new agent."""
     if checkpoint is None:
         return component.build(observation_spec, action_spec, device)
     # A policy file lacks critics, target networks and whatever an agent computes by its settings.
@@ -288,9 +273,6 @@ def restore_policy(
         agent: agent of the same class, network settings, observations and actions.
         state: content of the file if it has been read already, see `load_checkpoint`.
         env: environment to act in; None to compare no units.
-
-    Raises:
-        ConfigurationError: the file cannot be read, or belongs to another agent or environment.
     """
     state = load_checkpoint(path) if state is None else state
     check_identity(state, agent, path, env)

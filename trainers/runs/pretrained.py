@@ -11,15 +11,7 @@ _PREFIX = "pretrained:"
 
 
 def find_policy(path: Path | str, best: bool) -> Path:
-    """Return the file of a policy for a user's setting `checkpoint=`.
-
-    Args:
-        path: `pretrained:NAME`, or a path that `find_checkpoint` takes.
-        best: see `find_checkpoint`.
-
-    Raises:
-        ConfigurationError: there is no policy of this name, or no checkpoint at this path.
-    """
+    """Return the file of a policy: `pretrained:NAME`, or a path as `find_checkpoint` takes it."""
     text = Path(path).as_posix()
     if not text.startswith(_PREFIX):
         return find_checkpoint(path, best)

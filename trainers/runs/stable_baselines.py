@@ -123,10 +123,6 @@ def read_model(path: Path) -> Model:
 
     Args:
         path: zip file that `model.save` wrote.
-
-    Raises:
-        ConfigurationError: the file is not such a model, is damaged, or has networks that ours
-            cannot be.
     """
     data, parameters, version = read_parts(path)
     with reading(path):

@@ -34,10 +34,6 @@ class Demonstrations:
 
     Attributes:
         memory: line about the memory of this buffer.
-
-    Raises:
-        ConfigurationError: the dataset cannot be read or does not fit the agent, or the share is no
-            transition of a batch, or all of them.
     """
 
     can_capture = False  # see `ReplayBuffer`
@@ -103,11 +99,7 @@ class Demonstrations:
 
 
 def demonstrations_of_batch(share: float, batch_size: int) -> int:
-    """Return the number of transitions of every batch that are demonstrations.
-
-    Raises:
-        ConfigurationError: the share is no transition of a batch, or all of them.
-    """
+    """Return the number of transitions of every batch that are demonstrations."""
     count = round(share * batch_size)
     if not 0 < count < batch_size:
         raise ConfigurationError(

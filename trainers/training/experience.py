@@ -49,9 +49,6 @@ class ReplayExperience:
         replay: replay buffer of the agent.
         demonstrations: demonstrations that every batch has a share of; None without them.
         memory: lines about the memory of the buffers, until they are announced.
-
-    Raises:
-        ConfigurationError: the demonstrations cannot be read or do not fit the agent.
     """
 
     def __init__(
@@ -127,13 +124,7 @@ class ReplayExperience:
         replays: Sequence[Sequence[Mapping[str, Any]]] | None,
         processes: Processes,
     ) -> None:
-        """Take a share of a run that another number of processes saved; see `load_state_dict`.
-
-        Args:
-            state: return value of `state_dict`.
-            replays: saved parts of the replay of every process; None if one was not saved.
-            processes: processes that share the run now.
-        """
+        """Take a share of a run that another number of processes saved; see `load_state_dict`."""
         self._check(state)
         if replays is not None:
             load_share(self.replay, replays, processes.rank * self.replay.num_envs)
@@ -215,11 +206,7 @@ class RolloutExperience:
     def load_state_dict(
         self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
     ) -> None:
-        """Restore the open rollout, or begin a new one.
-
-        Raises:
-            ConfigurationError: the rollout is one of other observations or actions.
-        """
+        """Restore the open rollout, or begin a new one."""
         stored = parts[-1] if parts else {}
         if stored:
             self._check(stored)
@@ -262,18 +249,7 @@ def check_updates(
     trainer_setting: Callable[[str], Any],
     frames_per_step: int,
 ) -> None:
-    """Refuse a run that would end before its first update, or without its demonstrations.
-
-    Args:
-        agent: class of the agent.
-        agent_setting: function that returns a setting of the agent by its name.
-        trainer_setting: function that returns a setting of the trainer by its name.
-        frames_per_step: number of environment steps in a batched step of all processes.
-
-    Raises:
-        ConfigurationError: the frames do not suffice, a batch is larger than the replay buffer, or
-            there are no such demonstrations.
-    """
+    """Refuse a run that would end before its first update, or without its demonstrations."""
     if issubclass(agent, OnPolicyAgent):
         steps = agent_setting("rollout_length")
         first, why = steps * frames_per_step, f"agent.rollout_length={steps}"
@@ -303,14 +279,7 @@ def check_updates(
 
 
 def learned_transitions(agent: Agent, frames: int, random_frames: int, frames_per_step: int) -> int:
-    """Return the number of transitions in all batches of a run in this process.
-
-    Args:
-        agent: agent that is trained; one that is neither off-policy nor on-policy has no batches.
-        frames: number of environment steps of the run.
-        random_frames: number of environment steps before the first update.
-        frames_per_step: number of environment steps in a batched step of all processes.
-    """
+    """Return the number of transitions in all batches of a run in this process."""
     if isinstance(agent, OnPolicyAgent):
         rollouts = frames // (agent.rollout_length * frames_per_step)
         return rollouts * agent.rollout_length * agent.action_spec.shape[0] * agent.epochs
@@ -331,9 +300,6 @@ def experience_of(
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
     The arguments are those of `ReplayExperience` and of `RolloutExperience`.
-
-    Raises:
-        ConfigurationError: the agent is neither off-policy nor on-policy.
     """
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent, execution)

@@ -27,12 +27,7 @@ class MetricRows:
         self._trainer.system.begin()
 
     def log(self, display: ProgressDisplay) -> None:
-        """Log the row that ends here, show its episodes, and call the callbacks.
-
-        Raises:
-            ConfigurationError: a loss, or an entry of a step, is NaN or infinite; the row is not
-                logged.
-        """
+        """Log the row that ends here, show its episodes, and call the callbacks."""
         trainer = self._trainer
         with trainer.timers("log"):
             row = self._take()

@@ -21,11 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 def begin_save(trainer: TorchRLTrainer) -> None:
-    """Take a snapshot, and begin to write it once the checkpoint before is on disk.
-
-    Raises:
-        ConfigurationError: a parameter is NaN or infinite, and nothing is written.
-    """
+    """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
     with trainer.timers("save"):
         refuse_nonfinite(trainer, nonfinite(networks_state(trainer.agent)))
         trainer.saver.wait()

@@ -31,10 +31,6 @@ class Watchdog:
     handle it, because the simulator never returns from a library; one that lets no other thread run
     can only be killed.
 
-    Args:
-        checkpoints: checkpoints of the run; the report names the newest one.
-        simulating: marks of the simulation.
-
     Attributes:
         is_interrupted: whether Ctrl-C ended the block in a step or reset that had been reported.
     """

@@ -55,9 +55,6 @@ def read_judged(path: Path, of: Mapping[str, Any]) -> list[Judged]:
     Args:
         path: `judged.json` of the study.
         of: seeds and settings, plain values; the runs of another judgement do not count.
-
-    Raises:
-        ConfigurationError: the file cannot be read.
     """
     try:
         known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -84,10 +84,6 @@ def space_of(
 
     Those in `unused`, see `Agent`, are left out, unless they are asked for, or the search also
     tries the setting that leaves them without effect.
-
-    Raises:
-        ConfigurationError: a name is not a setting of agent, environment or trainer, or has no
-            values to try; or there is nothing to search.
     """
     space = flat(space)  # typed as {agent.gamma:[...]}, or as tune.space.agent.gamma=[...]
     known = {n: k for g in SAVED_GROUPS for n, k in _settings_of(g, getattr(settings, g))}

@@ -95,16 +95,6 @@ class Study:
     Args:
         settings: settings of the command; a study that exists goes on.
         unused: see `Agent`; None for none.
-
-    Attributes:
-        options: settings of the search.
-        space: settings to search.
-        folder: folder of the study.
-        goal: goal of the trials.
-
-    Raises:
-        ConfigurationError: there is nothing to search, a trial has no limit, or the folder cannot
-            be written to, or holds a study of something else, or no study.
     """
 
     def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
@@ -177,9 +167,6 @@ class Study:
 
         Args:
             deadline: time of `time.perf_counter` at which this call ends its trial.
-
-        Raises:
-            ConfigurationError: another process has refused the settings of the command.
         """
         options, left = self.options, deadline - time.perf_counter()
         with self._alone:
@@ -247,11 +234,7 @@ class Study:
         return f"trial {trial.number}{repeats}"
 
     def refuse(self, problem: str) -> NoReturn:
-        """End the search in all its processes, the last of which deletes the study.
-
-        Args:
-            problem: why the settings of the command are refused, as those of all trials would be.
-        """
+        """End the search in all its processes by one line; the last of them deletes the study."""
         with self._alone:
             if "refused" not in self._study.user_attrs:
                 self._study.set_user_attr("refused", problem)
@@ -262,11 +245,7 @@ class Study:
         raise ConfigurationError(problem)
 
     def wait_for_others(self) -> None:
-        """Wait until no trial runs in another process.
-
-        Raises:
-            ConfigurationError: another process has refused the settings of the command.
-        """
+        """Wait until no trial runs in another process."""
         if running := self._runs_elsewhere():
             logger.info("waiting for the trials of other processes of the study: %d", running)
         while self._runs_elsewhere():

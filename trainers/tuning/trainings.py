@@ -53,9 +53,6 @@ def rival_of(settings: Settings) -> tuple[str, Settings]:
     """Return the rival of the best settings: its name, and the settings of its trials.
 
     It is the preset of the library, or without one the command.
-
-    Raises:
-        ConfigurationError: the preset does not fit the command.
     """
     typed = {name: value for name, value in settings.typed.items() if name != "experiment"}
     preset = replace(settings, typed=typed)

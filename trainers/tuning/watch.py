@@ -27,13 +27,7 @@ _HOPELESS = 3.0
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a trial.
-
-    Attributes:
-        objective: see `Tuning`.
-        typed: see `success` of `Tuning`.
-        seconds: maximum seconds of training; None for no limit.
-    """
+    """The goal of a trial, see `Tuning`; `seconds` limit its training, None for no limit."""
 
     objective: Objective
     typed: float | None
@@ -50,11 +44,7 @@ class Goal:
         return "maximize" if self.objective == "score" else "minimize"
 
     def check(self, *, reports_success: bool) -> None:
-        """Refuse a success that does not fit an environment, which may report success or not.
-
-        Raises:
-            ConfigurationError: the success is missing, or is not a rate.
-        """
+        """Refuse a success that does not fit an environment, which may report success or not."""
         if self.objective == "score":
             return
         if not reports_success and self.typed is None:

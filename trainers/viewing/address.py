@@ -9,15 +9,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 
 def check_address(host: str, port: int) -> None:
-    """Refuse `viewer=web` where its package is missing or its address cannot be had.
-
-    Args:
-        host: name or address of a network interface of this machine.
-        port: number of the port; 0 for any free one.
-
-    Raises:
-        ConfigurationError: viser is not installed, the port is in use, or the host is another one.
-    """
+    """Refuse `viewer=web` where its package is missing, or its host or port cannot be had."""
     if find_spec("viser") is None:
         raise ConfigurationError(
             'viewer=web: viser is not installed; run pip install "torchrl-gpu[viewer]"'
@@ -26,11 +18,7 @@ def check_address(host: str, port: int) -> None:
 
 
 def free_port(host: str, port: int) -> int:
-    """Return the number of a port that can be listened on: the given one, or any if it is 0.
-
-    Raises:
-        ConfigurationError: see `check_address`.
-    """
+    """Return the number of a port that can be listened on: the given one, or any if it is 0."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:

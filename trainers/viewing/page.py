@@ -33,11 +33,6 @@ _SECONDS_UNWATCHED: Final = 1.0  # between looks for a browser that has been mis
 class Page:
     """Serves the page; nothing but its own server is asked for anything.
 
-    Args:
-        host: name or address of a network interface of this machine.
-        port: number of the port.
-        title: title of the page.
-
     Attributes:
         address: address of the page.
     """
@@ -67,14 +62,7 @@ class Page:
         self._server.on_client_connect(lambda _: self._on_open())
 
     def add_controls(self, names: Sequence[str], chosen: str, num_envs: int, speed: float) -> None:
-        """Add the controls, once there is something to play.
-
-        Args:
-            names: names of the checkpoints to choose from.
-            chosen: the checkpoint that is shown first.
-            num_envs: number of environments to choose from.
-            speed: playback speed as a multiple of real time.
-        """
+        """Add the controls, once there is something to play."""
         gui = self._gui
         self._choice = gui.add_dropdown("Checkpoint", [*names], initial_value=chosen)
         options = [*map(str, range(num_envs))]

@@ -66,11 +66,7 @@ class DrawnScene:
 
 
 def mesh_of(shape: Shape) -> Any:
-    """Return a shape as a mesh in the frame of its body.
-
-    Raises:
-        ConfigurationError: the file of a mesh cannot be read.
-    """
+    """Return a shape as a mesh in the frame of its body."""
     trimesh: Any = importlib.import_module("trimesh")  # comes with viser
     create, size = trimesh.creation, shape.size
     if shape.kind == "mesh":
