@@ -24,8 +24,8 @@ from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.contract import read_contract
-from trainers.exporting.extra import WRITES, check_extra
 from trainers.exporting.session import open_session
+from trainers.extras import check_extra
 from trainers.run import run
 from trainers.runs.pretrained import policy_names
 
@@ -81,7 +81,7 @@ def compare(
     Raises:
         ConfigurationError: no policy has such a name, or a package is not installed.
     """
-    check_extra("benchmarks.export", WRITES)
+    check_extra("benchmarks.export", "export", "onnx", "onnxscript", "onnxruntime")
     names = fnmatch.filter(policy_names(), policies)
     if not names:
         raise ConfigurationError(f"policies={policies}: choose of {', '.join(policy_names())}")

@@ -33,7 +33,7 @@ from tests.helpers.browser import Tab, opened
 from torchrl_gpu.commands import call_with_arguments
 from trainers.modes.viewer_process import viewer_beside
 from trainers.run import settings_of
-from trainers.viewing.address import free_port
+from trainers.viewing.page import free_port
 
 TRAININGS: Final = {
     "SAC, fanuc, 64 arms": ("agent=sac", "env=fanuc", "env.num_envs=64"),

@@ -12,11 +12,11 @@ import pytest
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
 from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line import checking
 from trainers.command_line.composition import runs_of
 from trainers.command_line.help import help_text
 from trainers.command_line.launching import is_of_launcher
 from trainers.run import settings_of
-from trainers.viewing import address
 
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [
@@ -102,7 +102,7 @@ def test_every_command_passes_the_checks_of_the_program(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
-    monkeypatch.setattr(address, "free_port", lambda host, port: port)  # whatever listens here
+    monkeypatch.setattr(checking, "free_port", lambda host, port: port)  # whatever listens here
     if any("ALE/" in argument or "pong" in argument for argument in arguments):
         pytest.importorskip("ale_py", reason="the extra `atari` is not installed")
     # A shell variable is a number here; the device of the command may not exist on this machine.

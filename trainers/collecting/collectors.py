@@ -6,7 +6,6 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -18,6 +17,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
+from trainers.extras import check_extra
 
 _SECONDS_TO_CONNECT: Final = 5.0
 
@@ -94,10 +94,7 @@ class RayCollectors(Collectors):
     max_age: Annotated[int, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        if find_spec("ray") is None:
-            raise ConfigurationError(
-                'collectors=ray: Ray is not installed; run pip install "torchrl-gpu[ray]"'
-            )
+        check_extra("collectors=ray", "ray", "ray")
 
     @property
     def remote_cores(self) -> int:

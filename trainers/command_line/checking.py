@@ -1,7 +1,6 @@
 """The check of all settings, before anything is built."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
@@ -38,12 +37,12 @@ from trainers.components.sections import (
 )
 from trainers.components.trust import check_plain
 from trainers.evaluation.film import check_num_envs
-from trainers.exporting.extra import WRITES, check_extra
+from trainers.extras import check_extra
 from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
 from trainers.runs.policy_files import newest_readable
 from trainers.training.experience import check_updates
-from trainers.viewing.address import check_address
+from trainers.viewing.page import free_port
 
 # Settings of a film that say nothing about a viewer.
 _OF_FILM: Final = ("demo.episodes", "demo.video")
@@ -150,7 +149,11 @@ def _check_mode(mode: Mode, agent: type, name: str, checkpoint: Path | None) -> 
     """Refuse to train an agent that does not learn, and to act with one that has not learned."""
     if not issubclass(agent, UntrainedAgent):
         if mode == "export":
-            check_extra("mode=export", WRITES)
+            check_extra("mode=export", "export", "onnx", "onnxscript", "onnxruntime")
+            if torch.__version__ < "2.6":
+                raise ConfigurationError(
+                    f"mode=export: torch {torch.__version__} is too old; install 2.6"
+                )
         if mode == "tune" and checkpoint is not None:
             raise ConfigurationError(
                 f"mode=tune trains anew in each trial; leave out checkpoint={checkpoint}"
@@ -180,8 +183,8 @@ def _check_used(general: GeneralSettings, typed: Mapping[str, Any]) -> None:
             )
         if name in ("viewer_host", "viewer_port") and general.viewer == "off":
             raise ConfigurationError(f"{name}: only viewer=web has a viewer; leave it out")
-    if general.mode == "tune" and find_spec("optuna") is None:
-        raise ConfigurationError('mode=tune: optuna not installed; pip install "torchrl-gpu[tune]"')
+    if general.mode == "tune":
+        check_extra("mode=tune", "tune", "optuna")
 
 
 def _check_overlap(
@@ -205,7 +208,8 @@ def _check_viewer(
         raise ConfigurationError(
             f"{of_film[0]}: viewer=web shows episode after episode and makes no film; leave it out"
         )
-    check_address(general.viewer_host, general.viewer_port)
+    check_extra("viewer=web", "viewer", "viser")
+    free_port(general.viewer_host, general.viewer_port)
     if capabilities_of(env, device).can_render is False:
         raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
 

@@ -15,7 +15,7 @@ from trainers.components.choices import SAVED_GROUPS
 from trainers.components.sections import TARGET
 from trainers.components.trust import check_trusted, named
 from trainers.exporting.contract import Contract, read_contract
-from trainers.exporting.extra import RUNS, check_extra
+from trainers.extras import check_extra
 from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, load_checkpoint
 from trainers.runs.pretrained import find_policy
@@ -47,7 +47,7 @@ def origin_of(
         return _of_checkpoint(general.checkpoint, typed, composed)
     if general.policy is None:
         return composed, Origin()
-    check_extra(f"policy={general.policy}", RUNS)
+    check_extra(f"policy={general.policy}", "export", "onnxruntime")
     if of_agent := [name for name in typed if name.startswith("agent.")]:
         raise ConfigurationError(
             f"{of_agent[0]}: the files of policy={general.policy} are fixed; leave it out"

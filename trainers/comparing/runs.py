@@ -142,7 +142,7 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 def read_run(folder: Path) -> Run:
     """Return the run of a run folder."""
     config = _read_config(folder / "config.yaml")
-    metrics = _read_metrics(folder / _METRICS)
+    metrics = read_metrics(folder / _METRICS)
     path = folder / "summary.json"
     summary: Any = {}
     if path.exists():
@@ -200,7 +200,7 @@ def _read_config(path: Path) -> Mapping[str, Any]:
     return config
 
 
-def _read_metrics(path: Path) -> dict[str, Scores]:
+def read_metrics(path: Path) -> dict[str, Scores]:
     """Return the columns of the metrics, without a last row that a kill has truncated."""
     if not path.exists():
         raise ConfigurationError(

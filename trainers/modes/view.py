@@ -16,9 +16,12 @@ from trainers.command_line.settings import Settings
 from trainers.modes.building import agent_of, build_env, policy_of, title_of
 from trainers.runs.folders import run_of
 from trainers.runs.policy_files import restore_policy
-from trainers.viewing.address import free_port
-from trainers.viewing.checkpoints import BEST, WatchedCheckpoints, name_of_checkpoint
-from trainers.viewing.curves import LearningCurves
+from trainers.viewing.followed_run import (
+    BEST,
+    LearningCurves,
+    WatchedCheckpoints,
+    name_of_checkpoint,
+)
 from trainers.viewing.page import Page
 from trainers.viewing.player import Player
 from trainers.viewing.scene import DrawnScene
@@ -58,8 +61,7 @@ def show(
     general, demo = settings.general, settings.demo
     num_envs: int = demo["num_envs"]
     title = f"{settings.config['choices']['agent']}, {settings.env_name}"
-    port = free_port(general.viewer_host, general.viewer_port)
-    with closing(Page(general.viewer_host, port, title)) as page:
+    with closing(Page(general.viewer_host, general.viewer_port, title)) as page:
         tell(f"watch it at {page.address}")
         page.say(f"Preparing {settings.env_name}; a simulator that compiles takes up to a minute.")
         seed_everything(general.seed)

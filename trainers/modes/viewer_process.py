@@ -25,7 +25,7 @@ from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.signals import ignore_stop_signals, stop_signals_held
 from trainers.command_line.settings import Settings
 from trainers.modes.view import check_renders, show
-from trainers.viewing.checkpoints import NEWEST
+from trainers.viewing.followed_run import NEWEST
 
 # While the process imports torch and builds the environment, and then.
 _NICENESS_TO_BUILD, _NICENESS = 10, 19

@@ -2,7 +2,6 @@
 
 import csv
 import importlib
-import importlib.util
 import io
 import os
 import socket
@@ -23,21 +22,16 @@ from torchrl.record.loggers.wandb import WandbLogger
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError, one_line
+from trainers.extras import check_extra
 
 LoggerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 
 
 def check_installed(sinks: Sequence[str]) -> None:
-    """Refuse sinks whose package is missing.
-
-    Raises:
-        ConfigurationError: a package is not installed.
-    """
+    """Refuse sinks whose package is missing."""
     for name in ("wandb", "trackio"):
-        if name in sinks and importlib.util.find_spec(name) is None:
-            raise ConfigurationError(
-                f'trainer.loggers: {name} is not installed; run pip install "torchrl-gpu[{name}]"'
-            )
+        if name in sinks:
+            check_extra("trainer.loggers", name, name)
 
 
 class MetricLogger:

@@ -1,20 +1,23 @@
 """The page of a viewer: a scene, or a picture as large as the window, beside choices and curves."""
 
 import contextlib
+import errno
 import importlib
 import io
 import logging
+import os
 import socket
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from torchrl_gpu.environments.scene import Scene
+from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.intervals import Scores
 from trainers.evaluation.film import Picture
-from trainers.viewing.curves import Curve
 from trainers.viewing.scene import DrawnScene
 
 _ANY_INTERFACE: Final = ("0.0.0.0", "::")
@@ -30,6 +33,39 @@ _QUALITY: Final = 85  # of JPEG
 _SECONDS_UNWATCHED: Final = 1.0  # between looks for a browser that has been missed
 
 
+def free_port(host: str, port: int) -> int:
+    """Return the number of a port that can be listened on: the given one, or any if it is 0."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigurationError(f"viewer_host={host}: {error.strerror}") from None
+    family, kind, protocol, _, address = min(found)  # IPv4 first
+    with socket.socket(family, kind, protocol) as listener:
+        if os.name == "posix":  # as asyncio does
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise ConfigurationError(
+                    f"viewer_host={host}: not an address of this machine"
+                ) from None
+            raise ConfigurationError(
+                f"viewer_port={port}: cannot listen on {host}: {error.strerror}; choose another "
+                "port, or viewer_port=0 for a free one"
+            ) from None
+        return int(listener.getsockname()[1])
+
+
+class Controls(NamedTuple):
+    """Choices in the page: speed as a multiple of real time, number of the environment."""
+
+    is_paused: bool
+    speed: float
+    env: int
+    checkpoint: str
+
+
 class Page:
     """Serves the page; nothing but its own server is asked for anything.
 
@@ -43,7 +79,9 @@ class Page:
         logging.getLogger("websockets").setLevel(logging.CRITICAL)
         warnings.filterwarnings("ignore", "Queued a .* on a closed connection")
         with contextlib.redirect_stdout(io.StringIO()):  # its own banner
-            self._server = viser.ViserServer(host, port, label=title, verbose=False)
+            self._server = viser.ViserServer(
+                host, free_port(host, port), label=title, verbose=False
+            )
         name = socket.gethostname() if host in _ANY_INTERFACE else host
         name = f"[{name}]" if ":" in name else name  # IPv6
         self.address = f"http://{name}:{self._server.get_port()}"
@@ -88,33 +126,14 @@ class Page:
             self._opened.wait(_SECONDS_UNWATCHED)
 
     @property
-    def controls(self) -> tuple[bool, float, int, str]:
-        """All that can be chosen: pause, speed, environment and checkpoint."""
-        return self.is_paused, self.speed, self.index, self.choice
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the play pauses."""
-        return bool(self._paused.value)
-
-    @property
-    def speed(self) -> float:
-        """Playback speed as a multiple of real time."""
-        return float(self._speed.value)
-
-    @property
-    def index(self) -> int:
-        """Number of the environment to show."""
-        return int(self._index.value)
-
-    @property
-    def choice(self) -> str:
-        """Name of the checkpoint to play."""
-        return str(self._choice.value)
+    def controls(self) -> Controls:
+        """The present choices."""
+        paused, speed = self._paused.value, float(self._speed.value)
+        return Controls(paused, speed, int(self._index.value), self._choice.value)
 
     def offer(self, names: Sequence[str]) -> None:
         """Offer checkpoints; the chosen one stays, even if it has been deleted."""
-        names = [*names, *({self.choice} - {*names})]
+        names = [*names, *({self._choice.value} - {*names})]
         if tuple(names) != tuple(self._choice.options):
             self._choice.options = names
 
@@ -154,7 +173,7 @@ class Page:
         self._opened.set()
         self.refresh()
 
-    def plot(self, title: str, curves: Mapping[str, Curve]) -> None:
+    def plot(self, title: str, curves: Mapping[str, Scores]) -> None:
         """Draw curves in the plot of this title, which is added if it is new.
 
         Args:

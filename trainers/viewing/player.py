@@ -11,8 +11,8 @@ from torchrl.envs.utils import step_mdp
 from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.intervals import Scores
 from trainers.evaluation.film import USUAL_STEP_SECONDS, Picture, enlarged, step_once
-from trainers.viewing.curves import Curve
 
 REWARD: Final = "reward"
 MAX_STEPS: Final = 2000  # last steps of an episode in its curves, which the page gets each time
@@ -83,7 +83,7 @@ class Player:
         """Simulated time since the beginning of the episode."""
         return self.steps * self.step_seconds
 
-    def curves(self) -> dict[str, Curve]:
+    def curves(self) -> dict[str, Scores]:
         """Return time in seconds, and the reward of each step, in all and by terms `[K]`.
 
         The steps are the last ones of the episode, at most `MAX_STEPS`.

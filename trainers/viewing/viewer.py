@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from torchrl_gpu.errors import ConfigurationError
-from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints, name_of_checkpoint
-from trainers.viewing.curves import LearningCurves
+from trainers.viewing.followed_run import (
+    BEST,
+    NEWEST,
+    LearningCurves,
+    WatchedCheckpoints,
+    name_of_checkpoint,
+)
 from trainers.viewing.page import Page
 from trainers.viewing.player import Player
 from trainers.viewing.scene import DrawnScene
@@ -46,7 +51,7 @@ class Viewer:
 
     def __post_init__(self) -> None:
         self._patience = _MAX_FRAME_SECONDS if self.scene is None else self.frame_seconds
-        self._choice = self.page.choice
+        self._choice = self.page.controls.checkpoint
         self._playing: Path | None = None
         self._looked = self._told = 0.0
 
@@ -64,9 +69,10 @@ class Viewer:
                 due = time.perf_counter()
                 continue
             self._look(now)
-            if (page.choice, page.index) != (self._choice, player.index):
+            chosen = page.controls
+            if (chosen.checkpoint, chosen.env) != (self._choice, player.index):
                 self._begin()
-            if page.is_paused:
+            if chosen.is_paused:
                 time.sleep(_IDLE_SECONDS)
                 due = now
                 continue
@@ -79,15 +85,15 @@ class Viewer:
                 due = drawn = time.perf_counter()
             player.step()
             rested = 0.0
-            controls = page.controls
-            step_seconds = player.step_seconds / page.speed
+            chosen = page.controls
+            step_seconds = player.step_seconds / chosen.speed
             due += step_seconds
             reached = max(due + step_seconds / 2, time.perf_counter())
             if reached < drawn + self.frame_seconds and not player.done:
                 continue  # several steps at a time disturb a training less often
             late = time.perf_counter() - due
             while (early := due - time.perf_counter()) > 0:
-                if page.controls != controls:  # is obeyed at once
+                if page.controls != chosen:  # is obeyed at once
                     due -= early
                     break
                 time.sleep(min(early, _IDLE_SECONDS))
@@ -106,8 +112,8 @@ class Viewer:
 
     def _begin(self) -> None:
         """Begin an episode by the choices of the page."""
-        page, player = self.page, self.player
-        path = self.checkpoints.find(page.choice)
+        page, player, chosen = self.page, self.player, self.page.controls
+        path = self.checkpoints.find(chosen.checkpoint)
         if path not in (None, self._playing):
             try:
                 self.load(path)
@@ -116,9 +122,9 @@ class Viewer:
             else:
                 self._playing = path
                 player.count_anew()
-        self._choice = page.choice
-        if page.index != player.index:
-            player.index = page.index
+        self._choice = chosen.checkpoint
+        if chosen.env != player.index:
+            player.index = chosen.env
             player.count_anew()
         player.begin()
         self._draw()
@@ -131,7 +137,7 @@ class Viewer:
         if now - self._looked > _RUN_SECONDS and self._told:
             self._looked = now
             page.offer(self.checkpoints.names())
-            for metric, curves in (self.learning.read() or {} if self.learning else {}).items():
+            for metric, curves in (self.learning.read() if self.learning else {}).items():
                 frames, *values = curves
                 named = zip(("training", "evaluation"), values, strict=True)
                 page.plot(f"{metric} over the training", {"frames": frames, **dict(named)})

@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.helpers.files import files_limited_to
 from tests.helpers.training import metric_rows
 from torchrl_gpu.errors import ConfigurationError
+from trainers import extras
 from trainers.run import settings_of
 from trainers.runs.loggers import LoggerName, MetricLogger
 
@@ -192,7 +193,7 @@ def test_csv_and_tensorboard_are_the_default_sinks(tmp_path: Path) -> None:
 def test_error_about_a_missing_sink_names_the_extra(
     name: LoggerName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=rf'pip install "torchrl-gpu\[{name}\]"'):
         MetricLogger(tmp_path / "run", ["csv", name])
     assert not (tmp_path / "run").exists()
@@ -203,10 +204,8 @@ def test_a_missing_sink_ends_a_command_before_anything_is_built(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda *module: None if module[0] == name else find(*module)
-    )
-    with pytest.raises(ConfigurationError, match=f"trainer.loggers: {name} is not installed"):
+    monkeypatch.setattr(extras, "find_spec", lambda each: None if each == name else find(each))
+    with pytest.raises(ConfigurationError, match=f"trainer.loggers: {name} not installed"):
         settings_of("agent=sac", "env=fanuc", f"trainer.loggers=[csv,{name}]")
 
 

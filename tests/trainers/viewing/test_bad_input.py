@@ -8,7 +8,7 @@ import pytest
 
 import tests.envs.gym.environments  # noqa: F401
 from tests.helpers.program import Call
-from trainers.viewing import address
+from trainers import extras
 
 DQN = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", "viewer=web")
 
@@ -31,8 +31,8 @@ def test_a_port_in_use(taken: int, tmp_path: Path, program: Call) -> None:
 
 
 def test_a_missing_extra(tmp_path: Path, program: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(address, "find_spec", lambda _: None)
-    reason = 'viewer=web: viser is not installed; run pip install "torchrl-gpu[viewer]"'
+    monkeypatch.setattr(extras, "find_spec", lambda _: None)
+    reason = 'viewer=web: viser not installed; pip install "torchrl-gpu[viewer]"'
     assert program(*DQN).refusal() == reason
     assert not list(tmp_path.iterdir())
 

@@ -24,10 +24,8 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.modes.view import show
 from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
-from trainers.viewing.address import free_port
-from trainers.viewing.checkpoints import BEST, NEWEST, WatchedCheckpoints
-from trainers.viewing.curves import LearningCurves
-from trainers.viewing.page import Page
+from trainers.viewing.followed_run import BEST, NEWEST, LearningCurves, WatchedCheckpoints
+from trainers.viewing.page import Page, free_port
 from trainers.viewing.player import MAX_STEPS, Player
 from trainers.viewing.scene import DrawnScene
 from trainers.viewing.viewer import Viewer
@@ -371,21 +369,20 @@ def test_a_checkpoint_that_was_deleted_stays_chosen(page: WatchedPage, tmp_path:
     page.add_controls(checkpoints.names(), "1,000 frames", 1, 1.0)
     folder.prepare(2000, {})()
     page.offer(checkpoints.names())
-    assert page.choice == "1,000 frames"
-    assert checkpoints.find(page.choice) is None
+    assert page.controls.checkpoint == "1,000 frames"
+    assert checkpoints.find(page.controls.checkpoint) is None
 
 
 def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> None:
     curves = LearningCurves(tmp_path)
-    assert curves.read() is None
+    assert curves.read() == {}
     logger = MetricLogger(tmp_path, ["csv"])
     for frames in range(0, 20_000, 10):
-        logger.log(frames, {"episode/return": frames / 2, "loss/actor": 1.0})
-    logger.log(20_000, {"evaluation/return": 7.0})
+        logger.log(frames, {"episode/return": frames / 2, "seconds": 1.0})
+    logger.log(20_000, {"evaluation/return": 7.0, "seconds": 1.0})
     with (tmp_path / "metrics.csv").open("a") as file:
         file.write("20010,1")  # a row that is being written
     read = curves.read()
-    assert read is not None
     assert list(read) == ["return"]  # no success in this environment
     rows, training, evaluation = read["return"]
     assert len(rows) <= 502
@@ -393,7 +390,7 @@ def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> 
     assert (training[:-1] == rows[:-1] / 2).all()
     assert np.isnan(evaluation[:-1]).all()
     assert evaluation[-1] == 7.0
-    assert curves.read() is None
+    assert curves.read() == {}
 
 
 @pytest.mark.parametrize(
@@ -438,7 +435,8 @@ def served(tmp_path: Path) -> Iterator[Page]:
     """Page of a viewer that plays in another thread, with learning curves of a run."""
     logger = MetricLogger(tmp_path, ["csv"])
     for frames in (1000, 2000):
-        logger.log(frames, {"episode/return": frames / 100, "episode/success": 0.5})
+        returns = {"episode/return": frames / 100, "episode/success": 0.5}
+        logger.log(frames, {"seconds": 1.0, **returns})
     logger.log(2000, {"evaluation/return": 9.0, "evaluation/success": 0.7})
     page = Page("localhost", free_port("localhost", 0), "an arm")
     viewer = viewer_of(page, BrightEnv(num_envs=2, max_episode_steps=400), tmp_path)
@@ -491,6 +489,6 @@ def test_a_browser_shows_a_large_picture_texts_and_curves(served: Page, tmp_path
         # Settings of viser, which are hidden, have checkboxes too.
         tab.evaluate("[...document.querySelectorAll('input[type=checkbox]')].at(-1).click()")
         end = time.monotonic() + 30
-        while not served.is_paused:
+        while not served.controls.is_paused:
             assert time.monotonic() < end, "the page does not tell that it pauses"
             time.sleep(0.05)
