@@ -44,11 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def import_model(arguments: Sequence[str]) -> str:
-    """Write the policy file, and return a report.
-
-    Args:
-        arguments: path of the model, and `name=value` arguments, in any order.
-    """
+    """Write the policy file, and return a report."""
     files = [argument for argument in arguments if "=" not in argument]
     outputs = [a.removeprefix("output=") for a in arguments if a.startswith("output=")]
     typed = [a for a in arguments if a not in files and not a.startswith("output=")]

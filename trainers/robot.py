@@ -56,11 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def examine(arguments: Sequence[str]) -> str:
-    """Return the report on an arm, and draw it.
-
-    Args:
-        arguments: path of the robot file, and settings as typed, in any order.
-    """
+    """Return the report on an arm, and draw it."""
     files = [argument for argument in arguments if _is_file(argument)]
     check_once(argument for argument in arguments if argument not in files)
     pictures = [a.removeprefix("picture=") for a in arguments if a.startswith("picture=")]

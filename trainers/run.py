@@ -284,12 +284,7 @@ def _sweep(arguments: list[str]) -> int:
 
 
 def end_of_job(arguments: Sequence[str], *, alone: bool) -> JobEnd:
-    """Run in a job of a launcher of Hydra.
-
-    Args:
-        arguments: settings as typed, checked before.
-        alone: whether it is the only run of its sweep.
-    """
+    """Run in a job of a launcher of Hydra; `alone` if it is the only run of its sweep."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     end = _end_of(_settings_in_sweep(arguments, alone=alone))
     print(end.text, flush=True)

@@ -104,12 +104,6 @@ def _undisturbed() -> Iterator[None]:
 class CollectorProcess:
     """One collector: its process, which is replaced when it dies.
 
-    Args:
-        number: number of the collector among those of the run.
-        count: number of all of them.
-        cores: number of cores that Ray reserves.
-        build: pickled function of a seed, which builds its environments.
-
     Attributes:
         place: process and machine, see `Place`; in words before there is one.
         description: see `Description`.

@@ -22,7 +22,6 @@ class Settings:
     """Checked settings of one call of the program.
 
     Attributes:
-        general: general settings.
         devices: compute devices of the processes that this call starts; one if it trains by itself.
         memory_limit: limit of the memory of the device in bytes; None for no limit.
         execution: executes the training in its precision, eagerly, compiled or captured;
@@ -31,14 +30,7 @@ class Settings:
             to train from scratch, and for an agent that does not learn.
         contract: contract of that policy; None for a file.
         state: content of that file; None to read it where it is loaded.
-        agent: agent class and its settings.
-        env: environment class and its settings.
-        trainer: trainer class and its settings.
-        collectors: class of the collectors and its settings.
-        evaluation: arguments of `trainers.evaluation.evaluator.Evaluator`.
-        demo: arguments of `trainers.evaluation.film.film`.
-        record: arguments of `trainers.evaluation.record.record`.
-        tune: arguments of `trainers.tuning.options.Tuning`.
+        evaluation, demo, record, tune: arguments of the classes and functions in `SECTIONS`.
         typed: settings as typed, values by dotted name.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.

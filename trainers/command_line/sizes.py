@@ -43,15 +43,10 @@ def resolve_sizes(
     processes: int = 1,
     remote_cores: int | None = None,
 ) -> dict[str, Component]:
-    """Return the components with numbers for all settings that are `auto`; announce each number.
+    """Return the components with numbers for the `automatic` groups; announce each number.
 
-    Args:
-        components: components by group; automatic settings have their defaults.
-        automatic: groups whose setting is `auto`.
-        device: compute device.
-        limit: limit of its memory in bytes; None for no limit.
-        processes: number of processes that share the environments equally.
-        remote_cores: number of cores elsewhere that simulate; None for this machine and the device.
+    `limit` is that of the memory of the device in bytes, and `remote_cores` the number of cores
+    elsewhere that simulate, None if this machine and the device do.
     """
     resolved = dict(components)
     for group, name in AUTOMATIC.items():

@@ -45,13 +45,7 @@ _LINES: Final = 40  # runs of a picture of one metric
 
 
 def page(title: str, results: Sequence[Results], output: Path) -> str:
-    """Return the text of the HTML page.
-
-    Args:
-        title: its title.
-        results: groups of runs, one entry for each environment.
-        output: file that the page is for; films that are not embedded are linked relative to it.
-    """
+    """Return the text of the HTML page, which links films relative to the file that it is for."""
     room = _EMBEDDED
     is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
     parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']

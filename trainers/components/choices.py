@@ -89,9 +89,6 @@ def check_choices(arguments: Iterable[str]) -> None:
 def as_settings(arguments: Iterable[str]) -> str | None:
     """Return words such as `sac fanuc` or `--agent sac` as settings: `agent=sac env=fanuc`.
 
-    Args:
-        arguments: arguments in another form than `name=value`, or several of them in one.
-
     Returns:
         None if a word cannot be read as a setting.
     """

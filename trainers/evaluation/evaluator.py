@@ -91,10 +91,7 @@ class Evaluator:
 class BorrowingEvaluator(Evaluator):
     """Evaluates policies in the training environment, and restores its state afterwards.
 
-    Args:
-        env: training environment that can switch its mode.
-        collector: steps the environment in training.
-        begin_anew: called if the environment has no saved state, and so begins new episodes.
+    `begin_anew` is called for one without a saved state.
     """
 
     def __init__(

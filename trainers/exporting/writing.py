@@ -65,22 +65,9 @@ def export_policy(
 ) -> Contract:
     """Write a policy as a folder of files that agree with it; return their contract.
 
-    The folder appears when all of it has been written and checked.
-
-    Args:
-        policy: policy on the CPU.
-        folder: folder that does not exist.
-        observations: observations `[N, ...]` in their order, by which the files are checked.
-        agent: class name of the agent.
-        frames: environment steps that it was trained for.
-        evaluation: result of the policy.
-        config: settings of the run.
-        elements: elements of observations and action, see `Capabilities`.
-        page: returns the page around the script of a policy, see `Environment.page`.
-
-    Raises:
-        ConfigurationError: the policy cannot be traced, the actions of a file differ, or the
-            folder exists or cannot be written.
+    The folder appears when all of it has been written and checked: by observations `[N, ...]` in
+    their order. `page` returns the page around the script of a policy, see `Environment.page`; the
+    other arguments are entries of the contract. The policy is on the CPU.
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)

@@ -20,12 +20,7 @@ _INTERRUPTED = "\nmode={} was interrupted; nothing unfinished is left."
 
 
 def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutcome:
-    """Train, evaluate, film, record, export or tune with checked settings: see `trainers.run.run`.
-
-    Args:
-        settings: settings of this process.
-        processes: processes that train together; all of them return the same outcome.
-    """
+    """Train, evaluate, film, record, export or tune; all processes return the same outcome."""
     keep_freed_memory()
     mode = settings.general.mode
     is_short = mode in _MODES and settings.general.viewer == "off"  # which only a signal ends

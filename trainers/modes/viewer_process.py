@@ -52,11 +52,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
     """Show the policy of a run that trains in the block, in a process of the lowest priority.
 
     The process ends with this one. If it fails, a message says so, and the training goes on.
-
-    Args:
-        settings: settings of the training; without `viewer=web`, nothing happens.
-        env: environment of the training.
-        run: run folder.
+    Without `viewer=web`, nothing happens.
     """
     if settings.general.viewer == "off":
         yield

@@ -127,11 +127,6 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
 
     It is the run folder of the checkpoint. A policy file, which belongs to no run, and a read-only
     run have a folder below `runs` instead; an agent that does not learn has `runs` itself.
-
-    Args:
-        runs: see `run_folder`.
-        checkpoint: checkpoint, policy file or folder of an exported policy; None for an agent that
-            does not learn.
     """
     if checkpoint is None:
         return runs

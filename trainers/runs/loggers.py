@@ -61,12 +61,7 @@ class MetricLogger:
         self._sinks = [_SINKS[name](folder, settings or {}) for name in dict.fromkeys(sinks)]
 
     def log(self, frames: int, metrics: Mapping[str, float]) -> None:
-        """Log one row of metrics.
-
-        Args:
-            frames: environment steps so far.
-            metrics: values by name; the names may differ from call to call.
-        """
+        """Log one row of metrics by name; the names may differ from call to call."""
         with self._named_errors():
             for sink in self._sinks:
                 sink.log(frames, metrics)

@@ -27,11 +27,7 @@ _VERSION: Final = "_stable_baselines3_version"
 
 
 def read_parts(path: Path) -> tuple[dict[str, Any], dict[str, Tensor], str]:
-    """Return the readable data of a model, its parameters, and the version that wrote it.
-
-    Args:
-        path: zip file that `model.save` wrote.
-    """
+    """Return the readable data of a model, its parameters, and the version that wrote it."""
     if not path.is_file():
         raise ConfigurationError(f"{path}: this file does not exist")
     if not zipfile.is_zipfile(path):

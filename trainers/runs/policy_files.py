@@ -268,11 +268,8 @@ def restore_policy(
 ) -> None:
     """Load the policy of a checkpoint or a policy file into an agent.
 
-    Args:
-        path: path of a checkpoint or policy file.
-        agent: agent of the same class, network settings, observations and actions.
-        state: content of the file if it has been read already, see `load_checkpoint`.
-        env: environment to act in; None to compare no units.
+    `state` is the content of the file if it has been read already. The units are compared with
+    those of `env`, if there is one.
     """
     state = load_checkpoint(path) if state is None else state
     check_identity(state, agent, path, env)

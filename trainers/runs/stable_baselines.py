@@ -99,16 +99,7 @@ _ALGORITHMS: Final = {
 
 @dataclass(frozen=True)
 class Model:
-    """A model of Stable-Baselines3 as an agent of ours.
-
-    Attributes:
-        algorithm: name of its algorithm.
-        version: version of Stable-Baselines3 that wrote it.
-        agent_name: name of our agent, as in `agent=sac`.
-        interface: observations and actions of the policy.
-        state: content of the policy file, without `config`.
-        component: class and settings of the agent.
-    """
+    """A model of Stable-Baselines3 as an agent of ours."""
 
     algorithm: str
     version: str
@@ -119,11 +110,7 @@ class Model:
 
 
 def read_model(path: Path) -> Model:
-    """Read a model of SAC, DDPG, DQN or PPO.
-
-    Args:
-        path: zip file that `model.save` wrote.
-    """
+    """Read a model of SAC, DDPG, DQN or PPO."""
     data, parameters, version = read_parts(path)
     with reading(path):
         name = _algorithm_of(path, data, parameters)

@@ -135,11 +135,7 @@ def _share(
 
 
 def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path) -> bool:
-    """Take a share of a run that another number of processes saved.
-
-    Returns:
-        Whether the replay has been divided anew; if not, it has to be filled.
-    """
+    """Take a share of a run of another number of processes; return whether its replay is too."""
     processes, saved = trainer.processes, state["processes"]
     logger.info(
         "%s was saved by %d process(es), and goes on with %d: its replay is divided anew, and new "

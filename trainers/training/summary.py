@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: Any) -> None:
-    """Write the summary of a training into its run folder.
-
-    Args:
-        trainer: trainer whose training has ended.
-        result: evaluation of the best checkpoint; None without one.
-        named: entries that replace those of the trainer, such as the names of agent and `env`.
-    """
+    """Write the summary of a training that has ended; its entries are replaced by those `named`."""
     if not trainer.processes.is_writer:
         return
     summary = {

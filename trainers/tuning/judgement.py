@@ -18,15 +18,7 @@ from trainers.tuning.watch import Goal
 class Judged:
     """A training by a fresh seed, and the closing evaluation of its best checkpoint.
 
-    Attributes:
-        side: `best`, or the settings that it is compared with.
-        seed: seed of the run.
-        value: value of the run, as of a trial; None if it failed before its first evaluation.
-        reached: whether it has reached the success.
-        seconds: seconds of training, without the evaluations.
-        frames: environment steps.
-        evaluation: closing evaluation; None of a run that has failed.
-        error: exception that has ended the run; empty for none.
+    `side` is `best`, or names the settings that it is compared with; see `TrialWatch` for the rest.
     """
 
     side: str

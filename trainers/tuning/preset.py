@@ -22,12 +22,10 @@ _NAME, _FOLDER = "tuned", "presets"
 
 
 def write_preset(study: Study, settings: Settings, best: Candidate) -> list[str]:
-    """Write the best settings, where they differ from the defaults, as a preset.
+    """Write the best settings as a preset, and return the arguments that train with it.
 
-    It ends at the success. Fewer frames would change schedules that refer to their number.
-
-    Returns:
-        The arguments of the program that train with them.
+    It has those that differ from the defaults, and ends at the success. Fewer frames would change
+    schedules that refer to their number.
     """
     changed = dict(best.settings)
     if study.goal.objective != "score":

@@ -40,13 +40,7 @@ _RANDOM: Final = 10
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings that were tried.
-
-    Attributes:
-        settings: value of each searched setting, by dotted name.
-        trials: their trials that have ended, at least one.
-        value: mean value of these.
-    """
+    """Settings that were tried, by dotted name, their trials, and the mean value of these."""
 
     settings: Mapping[str, Any]
     trials: Sequence[FrozenTrial]
@@ -70,16 +64,7 @@ class Candidate:
 
 @dataclass
 class Trial:
-    """A trial that runs.
-
-    Attributes:
-        number: its number in the study, from 0.
-        folder: its folder.
-        settings: values of the searched settings, by dotted name.
-        watch: follows it.
-        of_study: the trial of Optuna.
-        lock: lock of the folder, which ends with the process.
-    """
+    """A trial that runs, in a folder whose lock ends with the process."""
 
     number: int
     folder: Path
@@ -92,9 +77,7 @@ class Trial:
 class Study:
     """The study of a command, in its folder; several processes may hold it at once.
 
-    Args:
-        settings: settings of the command; a study that exists goes on.
-        unused: see `Agent`; None for none.
+    One that exists goes on. The settings in `unused`, see `Agent`, are not searched.
     """
 
     def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
