@@ -27,7 +27,7 @@ from trainers.exporting.contract import read_contract
 from trainers.exporting.session import open_session
 from trainers.extras import check_extra
 from trainers.run import run
-from trainers.runs.pretrained import policy_names
+from trainers.runs.policy_files import pretrained_policies
 
 _CALLS = 5_000
 
@@ -82,9 +82,11 @@ def compare(
         ConfigurationError: no policy has such a name, or a package is not installed.
     """
     check_extra("benchmarks.export", "export", "onnx", "onnxscript", "onnxruntime")
-    names = fnmatch.filter(policy_names(), policies)
+    names = fnmatch.filter(pretrained_policies(), policies)
     if not names:
-        raise ConfigurationError(f"policies={policies}: choose of {', '.join(policy_names())}")
+        raise ConfigurationError(
+            f"policies={policies}: choose of {', '.join(pretrained_policies())}"
+        )
     torch.set_num_threads(threads)
     print_machine()
     rows: list[list[str]] = []

@@ -17,8 +17,7 @@ from trainers.components.trust import check_trusted, named
 from trainers.exporting.contract import Contract, read_contract
 from trainers.extras import check_extra
 from trainers.runs.folders import goes_on
-from trainers.runs.policy_files import check_trainable, load_checkpoint
-from trainers.runs.pretrained import find_policy
+from trainers.runs.policy_files import check_trainable, find_policy, load_checkpoint
 
 _logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
 from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface, SimulatorAction
 from torchrl_gpu.acting.policy import Observations
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, shares_of
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.devices.device import check_device, resolve_device
@@ -24,10 +24,32 @@ from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.components.component import Component, read_component
 from trainers.components.trust import check_plain, check_trusted, resolved
-from trainers.runs.pretrained import find_policy
 
 LAYOUT = 6
+
+# The policies that ship with the library, beside its packages in the checkout and in the wheel.
+_PRETRAINED = Path(__file__).parents[2] / "pretrained"
+_PREFIX = "pretrained:"
+
 logger = logging.getLogger(__name__)
+
+
+def find_policy(path: Path | str, best: bool) -> Path:
+    """Return the file of a policy: `pretrained:NAME`, or a path as `find_checkpoint` takes it."""
+    text = Path(path).as_posix()
+    if not text.startswith(_PREFIX):
+        return find_checkpoint(path, best)
+    files = pretrained_policies()
+    name = text.removeprefix(_PREFIX)
+    if name not in files:
+        raise ConfigurationError(f"checkpoint={text}: choose one of: {', '.join(files)}")
+    return files[name]
+
+
+def pretrained_policies() -> dict[str, Path]:
+    """Return the files of all policies that ship with the library, by names as in `fanuc/sac`."""
+    files = sorted(_PRETRAINED.glob("*/*.safetensors"))
+    return {file.relative_to(_PRETRAINED).with_suffix("").as_posix(): file for file in files}
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

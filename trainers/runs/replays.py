@@ -16,8 +16,7 @@ from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.episodes import Episode, episodes_of
 from torchrl_gpu.tables import counted
 from trainers.runs.folders import check_writable
-from trainers.runs.policy_files import load_checkpoint
-from trainers.runs.pretrained import find_policy
+from trainers.runs.policy_files import find_policy, load_checkpoint
 
 # Tensors of a prioritized replay that are not transitions.
 _PRIORITIES = ("leaves", "max_priority")
