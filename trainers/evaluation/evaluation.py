@@ -114,11 +114,17 @@ def evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
         evaluations[number] = Evaluation(int(episodes), *known)
     for frames, evaluation in evaluations.items():
         check_count(frames, "the frames of an evaluation", high=state["frames"])
-        check_count(evaluation.episodes, "the episodes of an evaluation", low=1)
-        numbers = {name: x for name, x in vars(evaluation).items() if x is not None}
-        names = {"mean_return", "mean_length", *numbers}
-        check_like(numbers, dict.fromkeys(names, 1.0), "an evaluation")
+        check_evaluation(evaluation, "an evaluation")
     return evaluations
+
+
+def check_evaluation(evaluation: Evaluation, name: str) -> None:
+    """Refuse an evaluation from a file in which a number is missing or is none."""
+    check_count(evaluation.episodes, f"{name}: episodes", low=1)
+    numbers = {entry: x for entry, x in vars(evaluation).items() if x is not None}
+    means = ("episodes", "mean_return", "mean_length")
+    expected = means if evaluation.success is None else vars(evaluation)
+    check_like(numbers, dict.fromkeys(expected, 1.0), name)
 
 
 @checked

@@ -21,7 +21,7 @@ from torchrl_gpu.environments.capabilities import Element
 from torchrl_gpu.environments.specs import name_of_key
 from torchrl_gpu.errors import ConfigurationError, shortened
 from trainers.components.trust import check_plain
-from trainers.evaluation.evaluation import Evaluation
+from trainers.evaluation.evaluation import Evaluation, check_evaluation
 from trainers.exporting.agreement import Agreement
 
 FORMAT: Final = 1
@@ -224,17 +224,9 @@ def read_contract(folder: Path) -> Contract:
 def _check(contract: Contract, source: str) -> None:
     """Refuse a contract whose parts have other types than those that are used."""
     check_count(contract.frames, f"{source}: frames")
-    check_count(contract.evaluation.episodes, f"{source}: episodes", low=1)
     seconds = contract.step_seconds
     check_like(seconds, None if seconds is None else 0.0, f"{source}: step_seconds")
     check_like(contract.agent, "", f"{source}: agent")
-    numbers = {n: x for n, x in vars(contract.evaluation).items() if x is not None}
-    means = {"mean_return", "mean_length"}
-    names = means if contract.evaluation.success is None else {*vars(contract.evaluation)}
-    expected = dict.fromkeys(names | {"episodes"}, 1.0)
-    check_like(numbers, expected, f"{source}: evaluation")
+    check_evaluation(contract.evaluation, f"{source}: evaluation")
     for entry in (*contract.observations, contract.action):
         check_like(entry["name"], "", f"{source}: name")
-        check_like(entry["dtype"], "", f"{source}: dtype")
-        for size in entry["shape"]:
-            check_count(size, f"{source}: shape", low=1)

@@ -17,13 +17,6 @@ from torchrl_gpu.acting.interface import PolicyInterface, SimulatorAction
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
 from trainers.exporting.contract import ONNX, Contract
 
-_TYPES = {
-    "float32": "tensor(float)",
-    "uint8": "tensor(uint8)",
-    "bool": "tensor(bool)",
-    "int64": "tensor(int64)",
-}
-
 
 class Session:
     """An ONNX policy in ONNX Runtime on the CPU, with as many threads as torch has.
@@ -55,27 +48,10 @@ def open_session(folder: Path, contract: Contract) -> Session:
     """Open the policy of an exported folder."""
     names = [each["name"] for each in contract.observations]
     try:
-        session = Session((folder / ONNX).read_bytes(), names)
+        return Session((folder / ONNX).read_bytes(), names)
     except Exception as error:  # ONNX Runtime raises a separate class for each kind of failure
         cause = shortened(one_line(error), 200)
         raise ConfigurationError(f"policy={folder}: {ONNX} cannot be run: {cause}") from error
-    ports = [*session.runs.get_inputs(), *session.runs.get_outputs()]
-    given = [_signature(each.name, each.shape[1:], each.type) for each in ports]
-    entries = [*contract.observations, contract.action]
-    wanted = [_signature(e["name"], e["shape"], _TYPES.get(e["dtype"])) for e in entries]
-    for one, other in zip(given, wanted, strict=False):
-        if one != other:
-            raise ConfigurationError(f"policy={folder}: {ONNX} has {one}, its contract {other}")
-    if len(given) != len(wanted):
-        raise ConfigurationError(
-            f"policy={folder}: {ONNX} has {len(given)} inputs and outputs, its contract "
-            f"{len(wanted)}"
-        )
-    return session
-
-
-def _signature(name: str, shape: Sequence[Any], kind: str | None) -> str:
-    return f"{name} {list(shape)} {kind}"
 
 
 class ExportedPolicy(TensorDictModuleBase):
