@@ -50,6 +50,22 @@ class Component:
             for name, value in self.settings.items()
         }
 
+    def differing(self) -> dict[str, Any]:
+        """Return the settings that differ from the defaults of the constructor, as plain values."""
+        section: dict[str, Any] = {}
+        parameters = parameters_of(self.target)
+        for name, value in self.settings.items():
+            default = parameters[name].default if name in parameters else None
+            if isinstance(value, Component):
+                part = value.differing()
+                if value.target is not type(default):
+                    part = {TARGET: value.path, **part}
+                if part:
+                    section[name] = part
+            elif _list_of(value) != _list_of(default):
+                section[name] = _list_of(value)
+        return section
+
     def config(self, unresolved: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as plain values, from which `read_component` restores the component.
 
@@ -68,6 +84,11 @@ class Component:
                 follows = is_number and isinstance(before, str) and FOLLOWS.fullmatch(before)
                 config[name] = before if follows else value
         return config
+
+
+def _list_of(value: Any) -> Any:
+    """Return a tuple as a list, as YAML has it, and other values as they are."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def record(**built: CheckedFields) -> dict[str, Any]:

@@ -1,15 +1,13 @@
 """Record the episodes of a policy as a dataset."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import torch
 from pydantic import Field
-from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import Tensor
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.interface import PolicyInterface
@@ -82,22 +80,23 @@ def record(
     observed = observation_spec(env, policy.in_keys)
     interface = PolicyInterface.of(observed, action_spec(env), env.capabilities)
     cutter = EpisodeCutter(interface.leaves)
-    count = transitions = 0
+    lengths: list[int] = []
     path = path or folder / time.strftime("%Y%m%d_%H%M%S")
     with new_dataset(path, format, interface) as write:
 
-        def keep(episode: Episode) -> None:
-            nonlocal count, transitions
-            write(episode)
-            count, transitions = count + 1, transitions + len(episode)
-
-        def observe(step: TensorDictBase, counts: Tensor) -> None:
-            for episode in cutter.add(step, counts):
-                keep(episode)
+        def keep(ended: Iterable[Episode]) -> None:
+            for episode in ended:
+                write(episode)
+                lengths.append(len(episode))
 
         evaluation = evaluate(
-            env, policy, device, episodes=episodes, seed=seed, progress=progress, observe=observe
+            env,
+            policy,
+            device,
+            episodes=episodes,
+            seed=seed,
+            progress=progress,
+            observe=lambda step, counts: keep(cutter.add(step, counts)),
         )
-        for episode in cutter.rest():  # of robots that moved when their environment ended
-            keep(episode)
-    return Recording(path, count, transitions, evaluation)
+        keep(cutter.rest())  # of robots that moved when their environment ended
+    return Recording(path, len(lengths), sum(lengths), evaluation)

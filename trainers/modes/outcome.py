@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torchrl_gpu.arguments import AS_TYPED, parameters_of
+from torchrl_gpu.arguments import AS_TYPED
 from trainers.command_line.schema import GeneralSettings
 from trainers.command_line.settings import Settings
 from trainers.components.choices import choices_of, path_of
@@ -73,10 +73,8 @@ def _collectors_as_typed(collectors: Component) -> list[str]:
     known = {path_of("collectors", choice): choice for choice in choices_of("collectors")}
     choice = known.get(collectors.path)
     chosen = f"collectors={choice}" if choice else f"collectors.{TARGET}={collectors.path}"
-    defaults = parameters_of(collectors.target)
     differing = [
         f"collectors.{name}={AS_TYPED.get(str(value), value)}"
-        for name, value in collectors.settings.items()
-        if value != defaults[name].default
+        for name, value in collectors.differing().items()
     ]
     return differing if choice == "local" else [chosen, *differing]

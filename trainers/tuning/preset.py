@@ -7,7 +7,6 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.files import write_text
 from trainers.command_line.schema import GeneralSettings
 from trainers.command_line.settings import Settings
@@ -55,7 +54,7 @@ def _preset_of(settings: Settings) -> dict[str, Any]:
     }
     for group in SAVED_GROUPS:
         component: Component = getattr(settings, group)
-        section = _differing(component)
+        section = component.differing()
         if group != "trainer" and choices[group] in choices_of(group):
             defaults.append({f"override /{group}": choices[group]})
         elif group != "trainer":
@@ -63,25 +62,3 @@ def _preset_of(settings: Settings) -> dict[str, Any]:
         if section:
             tree[group] = section
     return {"defaults": [*defaults, "_self_"], **tree}
-
-
-def _differing(component: Component) -> dict[str, Any]:
-    """Return the settings of a component that differ from the defaults, as plain values."""
-    section: dict[str, Any] = {}
-    parameters = parameters_of(component.target)
-    for name, value in component.settings.items():
-        default = parameters[name].default if name in parameters else None
-        if isinstance(value, Component):
-            part = _differing(value)
-            if value.target is not type(default):
-                part = {TARGET: value.path, **part}
-            if part:
-                section[name] = part
-        elif _list_of(value) != _list_of(default):
-            section[name] = _list_of(value)
-    return section
-
-
-def _list_of(value: Any) -> Any:
-    """Return a tuple as a list, as YAML has it, and other values as they are."""
-    return list(value) if isinstance(value, tuple) else value

@@ -69,11 +69,6 @@ def as_text(value: Any) -> str:
     return text.replace(", ", ",")
 
 
-def typed_of(settings: Mapping[str, Any]) -> list[str]:
-    """Return settings by dotted name as they are typed."""
-    return [f"{name}={as_text(value)}" for name, value in settings.items()]
-
-
 def space_of(
     settings: Settings,
     names: Sequence[str] | None,

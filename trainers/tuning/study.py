@@ -23,7 +23,7 @@ from trainers.command_line.settings import Settings
 from trainers.components.sections import flat
 from trainers.runs.folders import check_writable
 from trainers.tuning.options import Tuning
-from trainers.tuning.space import as_param, as_text, space_of, typed_of
+from trainers.tuning.space import as_param, as_text, space_of
 from trainers.tuning.watch import Goal, TrialWatch
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Candidate:
     @property
     def typed(self) -> list[str]:
         """The settings as they are typed."""
-        return typed_of(self.settings)
+        return [f"{name}={as_text(value)}" for name, value in self.settings.items()]
 
     def text(self, goal: Goal) -> str:
         """Return the value in words, or how many trials have not reached the success."""

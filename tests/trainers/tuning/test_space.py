@@ -11,7 +11,7 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.components.choices import learning_agents
 from trainers.components.sections import flat
 from trainers.run import settings_of
-from trainers.tuning.space import Dimension, as_param, space_of, typed_of, with_value
+from trainers.tuning.space import Dimension, as_param, as_text, space_of, with_value
 
 AGENTS = sorted(learning_agents())
 
@@ -33,7 +33,8 @@ def test_every_agent_has_a_space_whose_samples_are_valid(agent: str, preset: tup
     for _ in range(4):
         trial = study.ask()
         drawn = {name: each.draw(trial) for name, each in found.items()}
-        settings = settings_of(*command, "env=fanuc", "device=cpu", *typed_of(drawn))
+        typed = [f"{name}={as_text(value)}" for name, value in drawn.items()]
+        settings = settings_of(*command, "env=fanuc", "device=cpu", *typed)
         agent_settings = {f"agent.{name}": v for name, v in settings.agent.settings.items()}
         for name, value in drawn.items():
             if name in agent_settings:
