@@ -1,7 +1,5 @@
 """Runs on several devices or machines: one process for each, which torch's launcher starts."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import multiprocessing

@@ -1,7 +1,5 @@
 """Examine a robot file: `torchrl-gpu robot FILE`. See `--help`."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Utilisation and memory of host and device during a training."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -3,8 +3,6 @@
 Nothing here needs Ray, which calls the methods of `CollectorActor` one after the other.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Choices of `collectors=`: where the environments of a training run, and who steps them."""
 
-from __future__ import annotations
-
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

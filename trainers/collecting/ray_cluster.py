@@ -3,8 +3,6 @@
 This module imports Ray, so it is imported only where collectors are those of Ray.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Environments in processes of Ray, as one `Environment` that only its collector steps."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import logging

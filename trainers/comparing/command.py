@@ -1,7 +1,5 @@
 """The commands `torchrl-gpu compare RUN...` and `torchrl-gpu report RUN`. See their `--help`."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """An HTML page that is one file: its style, its parts, and no script."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 from typing import Final

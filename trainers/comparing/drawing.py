@@ -4,8 +4,6 @@ Colours are variables of the style sheet of `trainers.comparing.document`, so th
 a light and a dark page.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

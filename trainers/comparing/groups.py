@@ -1,7 +1,5 @@
 """Groups of runs with equal settings but the seed, and their statistics."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

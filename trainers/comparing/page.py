@@ -1,7 +1,5 @@
 """The page on runs: learning curves, statistics, settings, films and system, in one file."""
 
-from __future__ import annotations
-
 import base64
 import os
 from collections.abc import Iterator, Sequence

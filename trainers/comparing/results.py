@@ -1,7 +1,5 @@
 """Cells and names that the table in the terminal and the page share."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

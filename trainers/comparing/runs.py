@@ -1,7 +1,5 @@
 """Runs as their folders record them: settings, metrics and result, read without torch."""
 
-from __future__ import annotations
-
 import csv
 import json
 import logging

@@ -1,7 +1,5 @@
 """Sections of the configuration, and their entries beside the settings of a class."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any

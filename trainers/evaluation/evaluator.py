@@ -1,7 +1,5 @@
 """Evaluators: the environments that evaluations play in, and when they are built."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Annotated, Any

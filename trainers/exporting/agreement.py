@@ -1,7 +1,5 @@
 """Differences of actions between a policy and its exported files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

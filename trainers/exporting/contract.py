@@ -1,7 +1,5 @@
 """Contract of an exported policy, as JSON: its inputs, its output, its measured result."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

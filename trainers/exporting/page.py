@@ -1,7 +1,5 @@
 """Script of an exported policy, for a page that runs it in a browser without a library."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 import json

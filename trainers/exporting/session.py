@@ -1,7 +1,5 @@
 """Exported policies that ONNX Runtime runs: nothing of a folder but ONNX and JSON is read."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Sequence
 from pathlib import Path

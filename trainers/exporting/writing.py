@@ -1,7 +1,5 @@
 """Writes a policy as ONNX and torch.export files with their contract, and checks them."""
 
-from __future__ import annotations
-
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The judgement of a search: trainings by fresh seeds, kept in a file of the study."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

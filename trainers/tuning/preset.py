@@ -1,7 +1,5 @@
 """A preset of settings: the file that `experiment=` chooses."""
 
-from __future__ import annotations
-
 from statistics import fmean
 from typing import Any
 

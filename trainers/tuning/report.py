@@ -1,7 +1,5 @@
 """The report of a search: lines for the terminal, and a page, one HTML file without a network."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from html import escape

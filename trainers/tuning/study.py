@@ -1,7 +1,5 @@
 """The study of a search: its trials in SQLite, shared by processes, and the best settings."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,7 +1,5 @@
 """Settings of the trainings of a search, and where their output goes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
