@@ -24,7 +24,7 @@ from torchrl_gpu.errors import one_line
 from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.signals import ignore_stop_signals, stop_signals_held
 from trainers.command_line.settings import Settings
-from trainers.modes.view import check_renders, show
+from trainers.modes.demo import check_renders, show
 from trainers.viewing.followed_run import NEWEST
 
 # While the process imports torch and builds the environment, and then.

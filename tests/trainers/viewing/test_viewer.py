@@ -21,7 +21,7 @@ from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.environments.scene import Kind, Pose, Scene, Shape
 from torchrl_gpu.errors import ConfigurationError
-from trainers.modes.view import show
+from trainers.modes.demo import show
 from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
 from trainers.viewing.followed_run import BEST, NEWEST, LearningCurves, WatchedCheckpoints
@@ -134,7 +134,7 @@ def viewer_of(
 def demo(page: WatchedPage, monkeypatch: pytest.MonkeyPatch) -> WatchedPage:
     """Page of a demo of five rounds."""
     page.rounds = 5
-    monkeypatch.setattr("trainers.modes.view.Page", lambda *_: page)
+    monkeypatch.setattr("trainers.modes.demo.Page", lambda *_: page)
     return page
 
 
