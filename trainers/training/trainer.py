@@ -116,16 +116,11 @@ class TorchRLTrainer(CheckedFields):
         stop_requested: set it to end the training after the current step.
         evaluation_requested: set it, in all processes, to evaluate after the next step as well.
         evaluation_seconds: seconds of the evaluations since the training began or was resumed.
-        watchdog: reports a simulator that does not answer.
-        simulating: marks of the steps and resets of its environments.
-        system: utilisation and memory of host and device.
-        timers: timers around the parts of the training: profile and trace, if there are any.
         started: time of `time.perf_counter` at which the training began, less the seconds before it
             resumed.
         evaluations: evaluations during the training so far, by number of frames; a resumed run
             includes those before.
         profiler: time of each part so far; None without `profile`.
-        tracer: the recorder of the trace; None without `trace`.
 
     Raises:
         ConfigurationError: an argument is out of range, the run would end before its first update,
