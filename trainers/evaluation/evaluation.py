@@ -119,7 +119,7 @@ def evaluations_of(state: Mapping[str, Any]) -> dict[int, Evaluation]:
 
 
 def check_evaluation(evaluation: Evaluation, name: str) -> None:
-    """Refuse an evaluation from a file in which a number is missing or is none."""
+    """Refuse an evaluation from a file that lacks a number, or has another value in its place."""
     check_count(evaluation.episodes, f"{name}: episodes", low=1)
     numbers = {entry: x for entry, x in vars(evaluation).items() if x is not None}
     means = ("episodes", "mean_return", "mean_length")

@@ -135,7 +135,7 @@ def _share(
 
 
 def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path) -> bool:
-    """Take a share of a run of another number of processes; return whether its replay is too."""
+    """Take a share of a run that other processes saved; return whether its replay is complete."""
     processes, saved = trainer.processes, state["processes"]
     logger.info(
         "%s was saved by %d process(es), and goes on with %d: its replay is divided anew, and new "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_summary(trainer: TorchRLTrainer, result: Evaluation | None, **named: Any) -> None:
-    """Write the summary of a training that has ended; its entries are replaced by those `named`."""
+    """Write the summary of an ended training; entries in `named` replace those of the trainer."""
     if not trainer.processes.is_writer:
         return
     summary = {

@@ -75,7 +75,7 @@ class Trial:
 class Study:
     """The study of a command, in its folder; several processes may hold it at once.
 
-    One that exists goes on. The settings in `unused`, see `Agent`, are not searched.
+    One that exists goes on. The settings in `unused`, see `Agent`, are left out.
     """
 
     def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
@@ -215,7 +215,7 @@ class Study:
         return f"trial {trial.number}{repeats}"
 
     def refuse(self, problem: str) -> NoReturn:
-        """End the search in all its processes by one line; the last of them deletes the study."""
+        """End the search in all its processes with a problem; the last one deletes the study."""
         with self._alone:
             if "refused" not in self._study.user_attrs:
                 self._study.set_user_attr("refused", problem)

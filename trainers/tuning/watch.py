@@ -27,7 +27,7 @@ _HOPELESS = 3.0
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a trial, see `Tuning`; `seconds` limit its training, None for no limit."""
+    """The goal of a trial, see `Tuning`; `seconds` is the limit of its training, None for none."""
 
     objective: Objective
     typed: float | None

@@ -127,7 +127,7 @@ class Page:
 
     @property
     def controls(self) -> Controls:
-        """The present choices."""
+        """The current choices."""
         paused, speed = self._paused.value, float(self._speed.value)
         return Controls(paused, speed, int(self._index.value), self._choice.value)
 
