@@ -248,6 +248,8 @@ def _places(
     children = {_link(joint, "child") for joint in root.findall("joint")}
     links = [link.get("name", "") for link in root.findall("link")]
     places = {name: (0, np.eye(4)) for name in links if name not in children}
+    if len(places) > 1:
+        raise _InvalidDescriptionError(f"needs one base link, but has {', '.join(places)}")
     waiting = list(places)
     while waiting:
         name = waiting.pop()

@@ -114,6 +114,7 @@ def _edited(text: str) -> str:
         ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
+        (_edited('</robot> => <link name="loose"/></robot>'), "one base link.*base_link, loose"),
         (_edited('velocity="6.108652" => velocity="0"'), "velocity > 0"),
         (_edited('velocity="6.108652" => speed="1"'), 'velocity=""'),
         (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "joint_1 whose axis is not zero"),
