@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -189,7 +190,8 @@ class WorkerPool:
                 if hangs:
                     raise WorkerError(f"{worker.name} of {robot.urdf} does not start")
                 raise ConfigurationError(
-                    f"env.urdf={robot.urdf}: PyBullet cannot load this arm; see its output above"
+                    f"env.urdf={robot.urdf}: PyBullet cannot load this arm; "
+                    f"{shlex.join(['torchrl-gpu', 'robot', str(robot.urdf)])} prints its reason"
                 )
         self._busy = self._workers  # those that take part in a step
 

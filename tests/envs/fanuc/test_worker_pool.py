@@ -325,8 +325,8 @@ def test_memory_does_not_grow_over_many_resets(make_env: MakeEnv) -> None:
 def test_error_on_an_arm_that_pybullet_cannot_load(tmp_path: Path) -> None:
     text = Path(load_robot().urdf).read_text()
     own = tmp_path / "arm.urdf"
-    own.write_text(text.replace("</robot>", '<link name="loose"/></robot>'))
-    with pytest.raises(ConfigurationError, match="PyBullet cannot load"):
+    own.write_text(text.replace("<capsule", '<mesh filename="none.stl"/><capsule', 1))
+    with pytest.raises(ConfigurationError, match=r"torchrl-gpu robot .*arm\.urdf prints"):
         FanucEnv(num_envs=1, urdf=str(own))
 
 
