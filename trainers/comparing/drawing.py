@@ -241,13 +241,14 @@ def _line(curve: Curve, x_scale: _Scale, y_scale: _Scale) -> str:
     known = np.isfinite(curve.x) & np.isfinite(curve.y)
     goes_on = np.concatenate([[False], known[:-1]])[known]
     points = zip(goes_on, x_scale(curve.x)[known], y_scale(curve.y)[known], strict=True)
-    # A line of no length, h0, makes a dot of a single point.
+    # A line of no length, h0, makes a dot of a single point, as large as those of `_dots`.
+    dot = ";stroke-width:7" if known.sum() == 1 else ""
     texts = ((on, f"{x:.1f} {y:.1f}") for on, x, y in points)
     line = "".join(f"L{text}" if on else f"M{text}h0" for on, text in texts)
     dash = "" if curve.color < COLORS else f";stroke-dasharray:{3 * (curve.color // COLORS)} 3"
     return (
         f'<path class="{"line faint" if curve.faint else "line"}" '
-        f'style="stroke:{_color(curve.color)}{dash}" d="{line}">'
+        f'style="stroke:{_color(curve.color)}{dash}{dot}" d="{line}">'
         f"<title>{escape(curve.label)}</title></path>"
     )
 

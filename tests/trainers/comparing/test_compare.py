@@ -389,6 +389,11 @@ def test_dots_are_not_thinned_as_lines_are() -> None:
     assert picture.count("L") == 199
 
 
+@pytest.mark.parametrize(("y", "dots"), [([1, 2], 0), ([1, math.nan], 1)])
+def test_a_line_of_a_single_point_is_a_dot_that_shows(y: list[float], dots: int) -> None:
+    assert draw_curves([Curve("run", [0, 1], y)], "y", "x").count("stroke-width:7") == dots
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="paths are Unicode")
 def test_a_path_that_is_not_utf_8_is_shown_and_linked(runs: Path) -> None:
     film = folders(runs)[0] / "videos" / "demo.mp4"
