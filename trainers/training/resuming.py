@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, rank_folder
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, rank_folder
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.seeding import (
@@ -66,8 +66,11 @@ def state_of(trainer: TorchRLTrainer) -> dict[str, Any]:
     }
 
 
-def resume(trainer: TorchRLTrainer, checkpoint: Path, state: Mapping[str, Any] | None) -> None:
+def resume(
+    trainer: TorchRLTrainer, checkpoint: Path | str, state: Mapping[str, Any] | None
+) -> None:
     """Let a training go on from a checkpoint: see `TorchRLTrainer.load`."""
+    checkpoint = find_checkpoint(checkpoint)
     state = load_checkpoint(checkpoint) if state is None else state
     check_identity(state, trainer.agent, checkpoint, trainer.env)
     check_trainable(state, checkpoint)

@@ -468,7 +468,7 @@ class TorchRLTrainer(CheckedFields):
         for callback in self.callbacks:
             callback.on_save(self, path)
 
-    def load(self, checkpoint: Path, state: Mapping[str, Any] | None = None) -> None:
+    def load(self, checkpoint: Path | str, state: Mapping[str, Any] | None = None) -> None:
         """Resume from a checkpoint.
 
         It restores frames, networks, optimizers, replay buffer, environment and random state.
@@ -476,7 +476,7 @@ class TorchRLTrainer(CheckedFields):
         environment steps before the next update.
 
         Args:
-            checkpoint: path of a checkpoint file.
+            checkpoint: path of a checkpoint, or of a run folder for its newest one.
             state: content of the file if it has been read already, see `load_checkpoint`.
 
         Raises:

@@ -180,7 +180,7 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
     first.train()
     first.close()
     second = make(tmp_path / "parts", seed=99)
-    second.load(find_checkpoint(second.folder))
+    second.load(second.folder)
     assert second.frames == 480
     second.train()
     for name, value in whole.agent.state_dict().items():
@@ -192,7 +192,7 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
 def test_a_run_resumes_in_another_precision(tmp_path: Path) -> None:
     make_trainer(tmp_path, execution=Execution(CPU, "bf16"), total_frames=480).train()
     second = make_trainer(tmp_path)
-    second.load(find_checkpoint(second.folder))
+    second.load(second.folder)
     second.train()
     assert second.frames == 960
 
@@ -203,7 +203,7 @@ def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None
     second = make_trainer(tmp_path, total_frames=960)
     assert isinstance(second.agent, SAC)
     second.agent.utd_ratio = 0.25
-    second.load(find_checkpoint(second.folder))
+    second.load(second.folder)
     second.train()
     assert second.updates == first.updates + 480 // 4
 
@@ -214,7 +214,7 @@ def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
     first = make_trainer(tmp_path, total_frames=480, save_replay=False)
     first.train()
     second = make_trainer(tmp_path, total_frames=480 + 160)
-    second.load(find_checkpoint(second.folder))
+    second.load(second.folder)
     second.train()
     assert second.updates == first.updates
 
@@ -258,7 +258,7 @@ def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None
     with pytest.raises(ConfigurationError, match="it has the checkpoints of another training"):
         another.train()
     assert all(path.read_bytes() == content for path, content in files.items())
-    another.load(find_checkpoint(trainer.folder))
+    another.load(trainer.folder)
     another.total_frames = 336
     another.train()
     assert another.frames == 336
