@@ -8,7 +8,6 @@ that is four frames of the game.
 """
 
 import pkgutil
-import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -18,10 +17,9 @@ from pydantic import Field
 
 from benchmarks.fixture import Count, Training
 from benchmarks.measuring import Run, take_turns, timed
-from benchmarks.report import print_figures, print_machine, print_table, require
+from benchmarks.report import Figures, main, print_machine, print_table, require
 from benchmarks.stable_baselines import make_env
 from envs.gym.atari import FRAME_STACK
-from torchrl_gpu.commands import call_with_arguments
 from trainers.run import settings_of
 
 GAME, NUM_ENVS = "ALE/Pong-v5", 8
@@ -72,7 +70,7 @@ def measure(
     *,
     rounds: Count = 7,
     frames: Annotated[int, Field(ge=8)] = 160,
-) -> int:
+) -> Figures:
     """Measure collecting and training in turns, and print the medians.
 
     Args:
@@ -108,9 +106,8 @@ def measure(
         figures[f"{kind}_ratio"] = round(ratio, 3)
     print(f"DQN on {GAME}, {NUM_ENVS} environments, this library's by vector_entry_point")
     print_table(["frames/s", "SB3", "ours", "median ratio"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import importlib
 import math
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NamedTuple
@@ -33,8 +32,7 @@ from torch.utils._pytree import tree_leaves
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from benchmarks.fixture import CPU, kind_of, random_transitions, specs
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.distributed import DistributedProcesses
 from torchrl_gpu.execution.execution import Execution
 from trainers.components.choices import learning_agents
@@ -205,7 +203,7 @@ def efficiency(
     return seconds / (seconds + waiting)
 
 
-def measure(*, update_ms: Annotated[float, Field(gt=0.0)] = 1.0) -> int:
+def measure(*, update_ms: Annotated[float, Field(gt=0.0)] = 1.0) -> Figures:
     """Print the collectives of every agent and the efficiency that follows from them.
 
     Args:
@@ -250,9 +248,8 @@ def measure(*, update_ms: Annotated[float, Field(gt=0.0)] = 1.0) -> int:
                 figures[f"{name}_{count}_{word}"] = round(share, 3)
         rows.append([name, *cells])
     print_table(["agent", *(f"{kind}, {count}" for kind in LINKS for count in COUNTS)], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -11,7 +11,6 @@ of each group has a film. The import of torch alone, which the command does with
 import csv
 import json
 import statistics
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,9 +18,8 @@ import numpy as np
 from pydantic import Json
 
 from benchmarks.fixture import Count, Sizes
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from benchmarks.startup import Spent, time_of_answer
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import settings_of
 
@@ -79,7 +77,7 @@ def _write_metrics(path: Path, random: np.random.Generator, group: int, rows: in
     return success
 
 
-def measure(*, sizes: Json[Sizes] = (1, 25, 100), rows: Count = 300, starts: Count = 5) -> int:
+def measure(*, sizes: Json[Sizes] = (1, 25, 100), rows: Count = 300, starts: Count = 5) -> Figures:
     """Measure several starts of each command in turns, and print the medians.
 
     Args:
@@ -117,9 +115,8 @@ def measure(*, sizes: Json[Sizes] = (1, 25, 100), rows: Count = 300, starts: Cou
         table.append([name, f"{seconds:.2f}", f"{cpu:.2f}", page])
         figures[name.replace(", ", "_").replace(" ", "_")] = round(seconds, 2)
     print_table(["until", "seconds", "processor seconds", "MiB of the page"], table)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -9,7 +9,6 @@ demonstrations are not among them.
     python -m benchmarks.demonstrations task=lift_cube
 """
 
-import sys
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Literal
@@ -18,8 +17,7 @@ from pydantic import Field
 
 from benchmarks.fixture import Count
 from benchmarks.learning.runs import new_folder
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.datasets.dataset import open_dataset
 from trainers.modes.outcome import RunOutcome
 from trainers.run import run
@@ -40,7 +38,7 @@ def learn(
     utd_ratio: Annotated[float, Field(gt=0.0)] = 1.0,
     random_frames: Count = 1_000,
     runs: Path = Path("runs/benchmark"),
-) -> int:
+) -> Figures:
     """Train each seed with and without demonstrations, and print a table and a final JSON object.
 
     Args:
@@ -89,8 +87,7 @@ def learn(
     print_table(["seed", "demonstrations", f"frames to {SUCCESS:.0%}", "success after"], rows)
     ratio = median(frames["with"]) / median(frames["without"])
     print(f"\nmedian frames with demonstrations: {ratio:.2f} of those without\n")
-    print_figures({**frames, "ratio": ratio, "transitions": transitions})
-    return 0
+    return {**frames, "ratio": ratio, "transitions": transitions}
 
 
 def _frames_to_success(made: RunOutcome) -> int:
@@ -100,4 +97,4 @@ def _frames_to_success(made: RunOutcome) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(learn))
+    main(learn)

@@ -15,7 +15,6 @@ far training has moved them.
 
 import importlib
 import logging
-import sys
 import time
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ from benchmarks.fixture import (
 )
 from benchmarks.images import IMAGE_BATCH, IMAGE_HIDDEN, IMAGE_SIZE, build_image_agent
 from benchmarks.measuring import take_turns, timed, times
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -106,7 +104,7 @@ def measure(
     compile: bool = True,
     images: bool = False,
     rounds: Count = 9,
-) -> int:
+) -> Figures:
     """Measure agents in every precision of the device and print the medians.
 
     Args:
@@ -168,9 +166,8 @@ def measure(
             for name, share in shares.items():
                 figures[f"{learned}_{name.replace(' ', '_')}_deviation"] = share
         print_table(["agent", *(mode.name for mode in others)], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -9,7 +9,6 @@ observation, from NumPy to NumPy, on one thread.
 """
 
 import fnmatch
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,8 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.fixture import CPU, Count
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.contract import read_contract
@@ -70,7 +68,7 @@ def compare(
     policies: str = "*",
     episodes: Count = 500,
     threads: Count = 1,
-) -> int:
+) -> Figures:
     """Export shipped policies, compare actions and success, and print a table.
 
     Args:
@@ -126,9 +124,8 @@ def compare(
         }
     header = ["policy", "observations", "ONNX", "pt2", "rounding", "p50, ms", "p99, ms"]
     print_table([*header, "checkpoint", "exported", "inside"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

@@ -15,7 +15,6 @@ Two comparisons, with the same arm and physics, in one run:
 """
 
 import pkgutil
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -27,13 +26,12 @@ from pydantic import Field
 from benchmarks.fixture import Count, Training, random_steps
 from benchmarks.measuring import Measurement, Samples, take_turns, timed, times
 from benchmarks.raw_pybullet import RawLoop
-from benchmarks.report import print_figures, print_machine, print_table, require
+from benchmarks.report import Figures, main, print_machine, print_table, require
 from benchmarks.single_arm import SingleArm
 from envs.fanuc.env import SOLVER_ITERATIONS
 from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import num_cores
 from trainers.run import settings_of
 
@@ -134,7 +132,7 @@ def measure(
     peers: Count = 8,
     rounds: Count = 3,
     frames: Annotated[int, Field(ge=10)] = 25_000,
-) -> int:
+) -> Figures:
     """Run all measurements in turns, for several rounds, and print the medians.
 
     Args:
@@ -162,12 +160,11 @@ def measure(
         samples = take_turns(sides, rounds)
     for team in teams:
         team.close()
-    report(samples, arms, many, processes)
-    return 0
+    return report(samples, arms, many, processes)
 
 
-def report(samples: Samples[Key], arms: int, many: int, processes: Sequence[int]) -> None:
-    """Print both comparisons and a final JSON object."""
+def report(samples: Samples[Key], arms: int, many: int, processes: Sequence[int]) -> Figures:
+    """Print both comparisons, and return their rates."""
     rows = []
     for part, text in WORDS.items():
         row = [text]
@@ -190,8 +187,8 @@ def report(samples: Samples[Key], arms: int, many: int, processes: Sequence[int]
             figures |= {f"sb3_{kind}_{number}": sb3, f"ours_{kind}": ours}
     header = ["arm-steps/s", "processes of SB3", "SB3", f"ours, {many} arms", "ratio"]
     print_table(header, rows)
-    print_figures({name: round(speed, 1) for name, speed in figures.items()})
+    return {name: round(speed, 1) for name, speed in figures.items()}
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

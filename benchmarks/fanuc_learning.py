@@ -10,15 +10,13 @@ time, so the table does not use the curve run. The picture shows both.
     python -m benchmarks.fanuc_learning
 """
 
-import sys
 from pathlib import Path
 
 from benchmarks.fixture import Count
 from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, new_folder
+from benchmarks.report import Figures, main, print_machine, print_table, require
 from benchmarks.report import picture as picture_of
-from benchmarks.report import print_figures, print_machine, print_table, require
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.intervals import wilson_interval
 
 MILESTONES = (0.90, 0.95, 0.98)
@@ -36,7 +34,7 @@ def learn(
     seeds: Count = 3,
     runs: Path = Path("runs/benchmark"),
     picture: Path = Path("docs/results/fanuc_learning.png"),
-) -> int:
+) -> Figures:
     """Train each seed, draw the learning curves, and print a table and a final JSON object.
 
     Args:
@@ -75,15 +73,12 @@ def learn(
         ],
     )
     print(f"learning curves: {picture}\n")
-    print_figures(
-        {
-            "success": [run.score for run in timed],
-            "seconds": [round(run.seconds, 1) for run in timed],
-            "episodes": [run.episodes for run in timed],
-            **{f"seconds_to_{100 * success:.0f}": seconds for success, seconds in reached.items()},
-        }
-    )
-    return 0
+    return {
+        "success": [run.score for run in timed],
+        "seconds": [round(run.seconds, 1) for run in timed],
+        "episodes": [run.episodes for run in timed],
+        **{f"seconds_to_{100 * success:.0f}": seconds for success, seconds in reached.items()},
+    }
 
 
 def _train(seed: int, home: Path, *settings: str) -> Run:
@@ -126,4 +121,4 @@ def draw(curves: list[Run], timed: list[Run], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(learn))
+    main(learn)

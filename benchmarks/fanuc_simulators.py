@@ -8,17 +8,14 @@ per second hardly depend on the number of arms.
     python -m benchmarks.fanuc_simulators
 """
 
-import sys
-
 import psutil
 from pydantic import Json
 
 from benchmarks.fixture import Count, Sizes, random_steps
 from benchmarks.measuring import take_turns, timed
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.fanuc import FanucEnv
 from envs.genesis import start_genesis
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 MAX_BULLET_ARMS = 512
@@ -30,7 +27,7 @@ def compare(
     device: str = "auto",
     steps: Count = 20,
     rounds: Count = 3,
-) -> int:
+) -> Figures:
     """Measure both simulators in turns and print the medians.
 
     Args:
@@ -72,9 +69,8 @@ def compare(
         rows.append([*arms, *speeds, f"{ratio:.2f}", f"{memory:.1f}"])
     header = ["arms in Genesis", "in PyBullet", "PyBullet, arm-steps/s", "Genesis, arm-steps/s"]
     print_table([*header, "ratio", "memory, GiB"], rows)
-    print_figures({"arm_steps_per_second": figures, "backend": backend})
-    return 0
+    return {"arm_steps_per_second": figures, "backend": backend}
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

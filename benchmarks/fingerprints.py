@@ -8,15 +8,13 @@ Two versions of this library that print the same hashes train alike, bit for bit
 """
 
 import hashlib
-import sys
 import tempfile
 from pathlib import Path
 
 from safetensors import safe_open
 
 from benchmarks.fixture import Count
-from benchmarks.report import print_figures
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main
 from trainers.run import run
 
 CONTINUOUS = ("ppo", "sac", "ddpg", "ac_iqn")
@@ -63,7 +61,7 @@ def _hash(checkpoint: Path) -> str:
     return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()[:16]
 
 
-def measure(*, agents: str = "", frames: Count = 4096) -> int:
+def measure(*, agents: str = "", frames: Count = 4096) -> Figures:
     """Train every agent in every environment that it can act in, and print the hashes.
 
     Args:
@@ -79,9 +77,8 @@ def measure(*, agents: str = "", frames: Count = 4096) -> int:
             title = f"{agent} {' '.join(env)}"
             hashes[title] = fingerprint(agent, env, frames)
             print(f"{title:36}  {hashes[title]}", flush=True)
-    print_figures(hashes)
-    return 0
+    return hashes
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -22,10 +22,9 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.fixture import Count, Seconds
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_checkpoint
 
@@ -128,7 +127,7 @@ def measure(
     agent: str = "sac",
     env: str = "fanuc",
     seed: int = 0,
-) -> int:
+) -> Figures:
     """Kill a training at random moments, and count how often it went on.
 
     Args:
@@ -194,15 +193,18 @@ def measure(
     for problem in problems:
         print(problem)
     figures = {
+        "agent": agent,
+        "env": env,
         "kills": kills,
         "replay": replay,
         "went_on": went_on,
         "inside_a_save": inside,
         "strays": len(left),
     }
-    print_figures({"agent": agent, "env": env, **figures})
-    return 0 if went_on == kills and not left else 1
+    if went_on < kills or left:
+        raise FiguresError(figures)
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -10,7 +10,6 @@ collision bodies.
 
 import itertools
 import operator
-import sys
 from collections.abc import Callable
 from functools import partial
 from unittest.mock import patch
@@ -22,11 +21,10 @@ from torch import Tensor
 from agents.sac import SAC
 from benchmarks.fixture import Count, Sizes, random_steps
 from benchmarks.measuring import Call, Samples, take_turns, timed, times
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.camera import WristCamera, choose
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 
@@ -126,7 +124,7 @@ def compare(
     overhead_envs: Count = 64,
     device: str = "auto",
     rounds: Count = 20,
-) -> int:
+) -> Figures:
     """Measure overhead and images and print the medians.
 
     Args:
@@ -169,16 +167,13 @@ def compare(
             milliseconds = (f"{1e3 * value:.1f}" for value in parts.values())
             rows.append([way, str(num_envs), f"{rate:,.0f}", f"{gain:.1f}", *milliseconds])
     print_table([*header, *(f"{name}, ms" for name in names)], rows)
-    print_figures(
-        {
-            "samples_per_second": samples,
-            f"overhead_{overhead_envs}": round(overhead, 3),
-            "genesis_steps_per_second": round(alone),
-            "environment_steps_per_second": round(ours),
-        }
-    )
-    return 0
+    return {
+        "samples_per_second": samples,
+        f"overhead_{overhead_envs}": round(overhead, 3),
+        "genesis_steps_per_second": round(alone),
+        "environment_steps_per_second": round(ours),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

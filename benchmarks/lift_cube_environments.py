@@ -11,7 +11,6 @@ success, and includes the evaluations. A run without one ends after its frames, 
 
 import math
 import statistics
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +22,8 @@ from benchmarks.fixture import Sizes
 from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.learning.tasks import TASKS, Gate
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.settings import Seed
-from torchrl_gpu.commands import call_with_arguments
 
 SUCCESS = 0.9
 HEADER = ("environments", "minutes to 90 %", "each seed", "frames to 90 %", "success at the end")
@@ -37,7 +35,7 @@ def compare(
     seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
     frames: Annotated[int, Field(ge=2_000)] = 40_000,
     runs: Path = Path("runs/lift_cube_environments"),
-) -> int:
+) -> Figures:
     """Train with each number of environments and print the minutes to 90 % success.
 
     Every run is printed when it ends, and the medians at the end.
@@ -68,17 +66,14 @@ def compare(
     print()
     print_table(HEADER, [row(size, done) for size, done in results.items()])
     reached = {size: [run.reaches(SUCCESS) for run in done] for size, done in results.items()}
-    print_figures(
-        {
-            str(size): {
-                "seeds": list(seeds),
-                "minutes": [point and round(point.seconds / 60, 2) for point in points],
-                "frames": [point and point.frames for point in points],
-            }
-            for size, points in reached.items()
+    return {
+        str(size): {
+            "seeds": list(seeds),
+            "minutes": [point and round(point.seconds / 60, 2) for point in points],
+            "frames": [point and point.frames for point in points],
         }
-    )
-    return 0
+        for size, points in reached.items()
+    }
 
 
 def _gate(size: int, frames: int) -> Gate:
@@ -110,4 +105,4 @@ def row(size: int, runs: list[Run]) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

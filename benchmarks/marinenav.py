@@ -12,7 +12,6 @@ actions, because an inactive robot costs as much time as an active one.
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]
 """
 
-import sys
 from typing import Any, Final
 
 import torch
@@ -20,7 +19,7 @@ from pydantic import Json
 
 from benchmarks.fixture import Count, Seconds, Sizes, random_steps
 from benchmarks.measuring import Run, take_turns, timed
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.curriculum import Difficulty, Stage
 from envs.marinenav.env import MAX_STEPS as EPISODE_STEPS
@@ -28,7 +27,6 @@ from envs.marinenav.noise import make_noise
 from envs.marinenav.placement import Size
 from envs.marinenav.simulator import Simulator
 from envs.streams import seed_streams
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.execution.graphs import EAGER_CALLS
@@ -85,7 +83,7 @@ def measure(
     device: str = "cpu",
     rounds: Count = 5,
     seconds: Seconds = 1.0,
-) -> int:
+) -> Figures:
     """Measure each batch size and the overhead of TorchRL, and print the medians.
 
     Steps run eagerly; captured on a device with graphs; and compiled on one where long runs are.
@@ -146,16 +144,13 @@ def measure(
         "no command here repeats it"
     )
     print(f"EnvBase costs {overhead:.1%} on top of the plain loop at {OVERHEAD_SEAS} seas\n")
-    print_figures(
-        {
-            "robot_steps_per_second": {name: round(rate, 1) for name, rate in speeds.items()},
-            "reference": REFERENCE,
-            "overhead_1024": round(overhead, 4),
-            "active_robots": round(active, 3),
-        }
-    )
-    return 0
+    return {
+        "robot_steps_per_second": {name: round(rate, 1) for name, rate in speeds.items()},
+        "reference": REFERENCE,
+        "overhead_1024": round(overhead, 4),
+        "active_robots": round(active, 3),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -9,14 +9,13 @@ successful if all robots have reached their goals. All policies play the same ep
 """
 
 import math
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from benchmarks.fixture import Count
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.marinenav.baselines import (
     ModelPredictive,
     PotentialField,
@@ -26,7 +25,6 @@ from envs.marinenav.baselines import (
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import Policy, Results, evaluate
 from envs.marinenav.scenario import draw_scenarios
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import run
@@ -56,7 +54,7 @@ def scores(
     train: bool = False,
     episodes: Count = 100,
     device: str = "auto",
-) -> int:
+) -> Figures:
     """Evaluate shipped policies and baselines on the same episodes, after training on request.
 
     Args:
@@ -114,8 +112,7 @@ def scores(
         f"success rate by level and overall with 95 % interval, {episodes} episodes per level; "
         "frames are steps of single seas until the evaluated checkpoint"
     )
-    print_figures(figures)
-    return 0
+    return figures
 
 
 def _file(agent: str) -> Path:
@@ -157,4 +154,4 @@ def _number(value: float, digits: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(scores))
+    main(scores)

@@ -13,7 +13,6 @@ import itertools
 import os
 import signal
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -26,8 +25,7 @@ import torch
 from pydantic import Field
 
 from benchmarks.fixture import Count, Seconds
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.devices.kinds import accelerator_of
 from trainers.run import run
@@ -102,7 +100,7 @@ def measure(
     turns: Count = 6,
     minutes: Seconds = 60.0,
     device: str = "auto",
-) -> int:
+) -> Figures:
     """Train for some minutes; print memory, files and threads, and their growth after the warm-up.
 
     Args:
@@ -139,9 +137,8 @@ def measure(
         for name, values in zip(Sample._fields, zip(*warm, strict=True), strict=True):
             key = f"{training.replace(' ', '_')}_{name}_growth_percent"
             figures[key] = round(growth(values), 2)
-    print_figures({"minutes": minutes, "turns": turns, **figures})
-    return 0
+    return {"minutes": minutes, "turns": turns, **figures}
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -13,7 +13,6 @@ is ended; its memory is limited to what it took for whole files, the size of the
 
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,9 +25,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from benchmarks.fixture import Count
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
 from tests.helpers.damaged_runs import DamagedRuns, refusal
-from torchrl_gpu.commands import call_with_arguments
 
 _SECONDS = 5.0  # for one file
 _START = 120.0  # until a worker is ready
@@ -106,7 +104,7 @@ def readings(seeds: Iterator[int]) -> Iterator[Reading]:
             worker.join()
 
 
-def measure(*, mutations: Count = 10_000, first: Annotated[int, Field(ge=0)] = 0) -> int:
+def measure(*, mutations: Count = 10_000, first: Annotated[int, Field(ge=0)] = 0) -> Figures:
     """Damage files by seed, read them, and list those that are neither loaded nor refused.
 
     Args:
@@ -130,10 +128,12 @@ def measure(*, mutations: Count = 10_000, first: Annotated[int, Field(ge=0)] = 0
     rows = [[kind, *(f"{ends[kind][end]:,}" for end in columns)] for kind in sorted(ends)]
     rows.append(["all", *(f"{total[end]:,}" for end in columns)])
     print_table(["damage", *columns], rows)
-    figures = {end: total[end] for end in columns}
-    print_figures({"mutations": mutations, **figures, "slowest_seconds": round(slowest, 2)})
-    return int(bool(failed))
+    figures: dict[str, float] = {"mutations": mutations, **{end: total[end] for end in columns}}
+    figures |= {"slowest_seconds": round(slowest, 2)}
+    if failed:
+        raise FiguresError(figures)
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

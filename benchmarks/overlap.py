@@ -6,15 +6,13 @@ the other the same updates during the next step. The environments simulate in wo
     python -m benchmarks.overlap
 """
 
-import sys
 from typing import Final
 
 import torch
 
 from benchmarks.fixture import Count, Training
 from benchmarks.measuring import take_turns, timed
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 
 RANDOM_FRAMES = 640  # before the first update
 
@@ -30,7 +28,7 @@ TRAININGS: Final = {
 }
 
 
-def measure(*, rounds: Count = 15, steps: Count = 30) -> int:
+def measure(*, rounds: Count = 15, steps: Count = 30) -> Figures:
     """Measure each training in turns, and print the medians of all rounds.
 
     Args:
@@ -56,9 +54,8 @@ def measure(*, rounds: Count = 15, steps: Count = 30) -> int:
         rows.append([title, f"{after:,.0f}", f"{during:,.0f}", f"{during / after:.2f} x"])
         figures[title] = {"after": round(after, 1), "during": round(during, 1)}
     print_table(["frames/s with the updates", "after each step", "during the next", "gain"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

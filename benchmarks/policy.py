@@ -8,7 +8,6 @@ epsilon is applied. Both use the same network and observations and are measured 
 """
 
 import random
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -31,8 +30,7 @@ from benchmarks.fixture import (
     specs,
 )
 from benchmarks.measuring import take_turns, timed, times
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.device import describe_device, resolve_device
 
 BATCHES = (1, 64, 1_024, 16_384)
@@ -88,7 +86,7 @@ def on_host(act: Act, observation: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def compare(*, device: str = "auto", seconds: Seconds = 3.0) -> int:
+def compare(*, device: str = "auto", seconds: Seconds = 3.0) -> Figures:
     """Measure batched and single acting at every batch size and print the medians.
 
     Args:
@@ -118,9 +116,8 @@ def compare(*, device: str = "auto", seconds: Seconds = 3.0) -> int:
             figures[f"{name}_{batch}_wrapper_us"] = round(wrapper, 4)
             figures[f"{name}_{batch}_times_faster"] = round(gain, 1)
     print_table(["agent", "batch", "loop, us/row", "PolicyWrapper, us/row", "times faster"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

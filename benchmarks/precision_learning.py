@@ -27,13 +27,12 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, Json
 
 from benchmarks.fixture import CPU
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from envs.marinenav.curriculum import PAPER_STAGES
 from envs.marinenav.evaluation import evaluate
 from envs.marinenav.scenario import draw_scenarios
 from envs.settings import Seed
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.errors import ConfigurationError
 from trainers.modes.outcome import RunOutcome
 from trainers.run import run
@@ -97,7 +96,7 @@ def learn(
     precision: Literal["fp32", "bf16", "both"] = "both",
     seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
     runs: Path = Path("runs/precision_learning"),
-) -> int:
+) -> Figures:
     """Train in both precisions or in one, and print scores and minutes of all seeds.
 
     Args:
@@ -135,8 +134,7 @@ def learn(
     unit = "success, %" if comparison.percent else "mean return"
     print(f"{agent}, {task}: {unit}, after frames; bf16 is compiled")
     print_table(["precision", *next(iter(learned.values()))[0]], rows)
-    print_figures({f"{agent}_{task}": learned})
-    return 0
+    return {f"{agent}_{task}": learned}
 
 
 def carry_out(*arguments: str) -> RunOutcome:
@@ -176,4 +174,4 @@ def _spread(values: tuple[float, ...]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(learn))
+    main(learn)

@@ -15,7 +15,6 @@ import os
 import random
 import signal
 import statistics
-import sys
 import threading
 import time
 from typing import Annotated, Final
@@ -25,8 +24,7 @@ from pydantic import Field
 
 from benchmarks.fixture import NEVER, Count, Training
 from benchmarks.measuring import take_turns, timed
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.collecting.ray_cluster import START_SECONDS, connect
 from trainers.collecting.ray_environment import RayEnvironment
@@ -123,7 +121,7 @@ def measure(
     steps: Count = 60,
     kills: Annotated[int, Field(ge=0)] = 0,
     seed: int = 0,
-) -> int:
+) -> Figures:
     """Measure the trainings in turns, or kill collectors.
 
     Args:
@@ -135,9 +133,8 @@ def measure(
     torch.set_num_threads(1)
     print_machine()
     connect(None, cores=1 + MOST_COLLECTORS)  # of all trainings
-    print_figures(measure_kills(kills, seed) if kills else measure_speed(rounds, steps))
-    return 0
+    return measure_kills(kills, seed) if kills else measure_speed(rounds, steps)
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

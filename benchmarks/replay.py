@@ -8,7 +8,6 @@ on a CPU the seconds are CPU time, which other programs on the machine do not le
     python -m benchmarks.replay
 """
 
-import sys
 import time
 from functools import partial
 
@@ -16,8 +15,7 @@ import torch
 
 from benchmarks.fixture import BATCH, Count, random_transitions, specs
 from benchmarks.measuring import Call, Samples, take_turns, timed, times
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.device import describe_device, resolve_device
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -68,7 +66,7 @@ def measure_replays(
     return take_turns({side: measure(times(call)) for side, call in sides.items()}, rounds)
 
 
-def measure(*, device: str = "cpu", capacity: Count = 1_000_000, rounds: Count = 15) -> int:
+def measure(*, device: str = "cpu", capacity: Count = 1_000_000, rounds: Count = 15) -> Figures:
     """Measure all sides in turns, and print the medians.
 
     Args:
@@ -100,9 +98,8 @@ def measure(*, device: str = "cpu", capacity: Count = 1_000_000, rounds: Count =
             figures[f"{work}_ratio"] = round(ratio, 3)
         rows.append(row)
     print_table(["us", "uniform", "prioritized", "prioritized / uniform"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

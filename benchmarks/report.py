@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
 import platform
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
@@ -20,6 +23,35 @@ from trainers.runs.versions import versions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Figures = Mapping[str, Any]
+
+
+class FiguresError(Exception):
+    """Ends a benchmark with 1, because its figures are not those that they have to be.
+
+    Args:
+        figures: the figures.
+    """
+
+    def __init__(self, figures: Figures) -> None:
+        super().__init__("the figures are not those that they have to be")
+        self.figures = figures
+
+
+def main(benchmark: Callable[..., Figures]) -> NoReturn:
+    """Run a benchmark by the arguments of this process; its figures are the last line, as JSON."""
+
+    @functools.wraps(benchmark)
+    def command(**arguments: Any) -> int:
+        try:
+            figures, code = benchmark(**arguments), 0
+        except FiguresError as failure:
+            figures, code = failure.figures, 1
+        print(json.dumps(figures), flush=True)
+        return code
+
+    sys.exit(call_with_arguments(command))
 
 
 def require(*packages: str) -> None:
@@ -70,11 +102,6 @@ def print_machine() -> None:
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table: the first column aligned to the left, the others to the right."""
     print(table(header, rows), end="\n\n", flush=True)
-
-
-def print_figures(figures: Mapping[str, Any]) -> None:
-    """Print the last line: all figures as one JSON object."""
-    print(json.dumps(figures), flush=True)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ replay, metrics and everything else of the last checkpoint have to be the same b
 
 import csv
 import random
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,10 +22,9 @@ from torchrl.envs import PendulumEnv, RewardSum, SerialEnv, StepCounter, Transfo
 
 from agents.base import Agent
 from benchmarks.fixture import Training, build_agent, stop_after
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import load_state
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import action_spec, observation_spec
@@ -188,7 +186,7 @@ def compare(case: Case, name: str, agent: type[Agent], stop: int) -> dict[str, l
 
 def measure(
     *, environments: str = "", agents: str = "", seed: Annotated[int, Field(ge=0)] = 0
-) -> int:
+) -> Figures:
     """Stop and resume a training of every agent in every environment that it can act in.
 
     It ends with 1 if anything differs from the training that never stopped.
@@ -202,7 +200,8 @@ def measure(
     chosen = [_chosen(environments, CASES), _chosen(agents, learners)]
     print_machine()
     moments = random.Random(seed)
-    rows, figures = [], {}
+    rows: list[Sequence[str]] = []
+    same: dict[str, bool] = {}
     for title, case in CASES.items():
         for name, agent in learners.items():
             stop = moments.randint(RANDOM_STEPS // 2, STEPS - 10)
@@ -214,14 +213,15 @@ def measure(
             seconds = time.perf_counter() - started
             for differing in (differing for part in PARTS for differing in found[part][:1]):
                 print(f"{title}, {name}: {differing} differs", flush=True)
-            same = {part: not found[part] for part in PARTS}
-            marks = ["same" if same[part] else f"{len(found[part])} differ" for part in PARTS]
+            marks = [f"{len(names)} differ" if (names := found[part]) else "same" for part in PARTS]
             rows.append((f"{title}, {name}", f"{stop}/{STEPS}", *marks, f"{seconds:.1f} s"))
-            figures[f"{title}/{name}"] = all(same.values())
+            same[f"{title}/{name}"] = not any(found.values())
     print_table(("training", "stopped after step", *PARTS, "time"), rows)
-    print(f"{sum(figures.values())} of {len(figures)} trainings resume to the same bytes\n")
-    print_figures({"same": sum(figures.values()), "trainings": len(figures), "each": figures})
-    return 0 if all(figures.values()) else 1
+    figures = {"same": sum(same.values()), "trainings": len(same), "each": same}
+    print(f"{figures['same']} of {len(same)} trainings resume to the same bytes\n")
+    if not all(same.values()):
+        raise FiguresError(figures)
+    return figures
 
 
 def _chosen(names: str, known: Mapping[str, object]) -> set[str]:
@@ -232,4 +232,4 @@ def _chosen(names: str, known: Mapping[str, object]) -> set[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

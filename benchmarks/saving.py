@@ -9,7 +9,6 @@ training spends on it: for the snapshot, and waiting for the disk.
     python -m benchmarks.saving task=pong interval=240
 """
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,9 +22,8 @@ import psutil
 import torch
 
 from benchmarks.fixture import Count, Training
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.timers import Part, Timers
 from trainers import Callback
@@ -157,7 +155,7 @@ def measure(
     saves: Count = 100,
     whole_saves: Count = 4,
     capacity: Count = 1_000_000,
-) -> int:
+) -> Figures:
     """Measure saves in the background beside those that the training waits for.
 
     Args:
@@ -205,21 +203,18 @@ def measure(
     header = ["saves", "frames/s", "peak MiB", "pause ms", "p99", "max", "MiB written"]
     print_table(header, rows)
     ours, whole = sides["in the background"], sides["all of it, waited for"]
-    print_figures(
-        {
-            "task": task,
-            "pause_p99_ms": round(float(np.percentile(ours.pauses, 99)), 2),
-            "pause_max_ms": round(max(ours.pauses), 2),
-            "pause_first_ms": round(first.pauses[0], 2),
-            "pause_whole_ms": round(float(np.median(whole.pauses)), 1),
-            "bytes_full": first.written[0],
-            "bytes_next": int(np.median(ours.written)),
-            "peak_memory": round(ours.peak / sides["no saves"].peak, 3),
-            "speed": round(ours.speed / sides["no saves"].speed, 3),
-        }
-    )
-    return 0
+    return {
+        "task": task,
+        "pause_p99_ms": round(float(np.percentile(ours.pauses, 99)), 2),
+        "pause_max_ms": round(max(ours.pauses), 2),
+        "pause_first_ms": round(first.pauses[0], 2),
+        "pause_whole_ms": round(float(np.median(whole.pauses)), 1),
+        "bytes_full": first.written[0],
+        "bytes_next": int(np.median(ours.written)),
+        "peak_memory": round(ours.peak / sides["no saves"].peak, 3),
+        "speed": round(ours.speed / sides["no saves"].speed, 3),
+    }
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -10,7 +10,6 @@ import contextlib
 import copy
 import json
 import pkgutil
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,9 +22,8 @@ from pydantic import Field
 from torch import nn
 
 from benchmarks.learning.tasks import TASKS, Task
-from benchmarks.report import require
+from benchmarks.report import Figures, main, require
 from envs.gym.vector import registered
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.seeding import Stream, stream_seed
 from torchrl_gpu.errors import ConfigurationError
 
@@ -255,7 +253,7 @@ def train(
     seed: Annotated[int, Field(ge=0)],
     frames: Annotated[int, Field(ge=10)],
     out: Path,
-) -> int:
+) -> Figures:
     """Train one seed and write its result.
 
     Args:
@@ -295,9 +293,8 @@ def train(
     score = judge.best_score(TASKS[task].closing_episodes)
     figures = {"score": score, "frames": model.num_timesteps, "curve": judge.curve}
     out.write_text(json.dumps(figures, indent=2))
-    print(f"{algorithm} {task} seed {seed}: {score:.1f} after {model.num_timesteps:,} frames")
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(train))
+    main(train)

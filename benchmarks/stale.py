@@ -9,13 +9,11 @@ the figures, a new run tells.
 
 import re
 import subprocess
-import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
-from benchmarks.report import print_figures, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_table
 from torchrl_gpu.errors import ConfigurationError
 
 REPOSITORY: Final = Path(__file__).parents[1]
@@ -132,7 +130,7 @@ def changes_since(file: Path, repository: Path = REPOSITORY) -> list[str]:
     return git(*log, repository=repository).splitlines()
 
 
-def list_stale() -> int:
+def list_stale() -> Figures:
     """Print every result whose measured code has changed since, with the newest such commit.
 
     Raises:
@@ -145,9 +143,8 @@ def list_stale() -> int:
             figures[name] = len(changes)
             rows.append([name, made_at(file), str(len(changes)), changes[0]])
     print_table(["result", "made at", "changes since", "newest"], rows)
-    print_figures({"stale": figures})
-    return 0
+    return {"stale": figures}
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(list_stale))
+    main(list_stale)

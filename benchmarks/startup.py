@@ -17,8 +17,7 @@ import time
 from typing import NamedTuple
 
 from benchmarks.fixture import Count
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 
 # Prints the time and the processor time at the first batched step and at the first update, then
 # exits the process.
@@ -96,7 +95,7 @@ def times_of_training() -> dict[str, Spent]:
     return {n: Spent(t - start, cpu) for n, (t, cpu) in zip(names, reached, strict=True)}
 
 
-def measure(*, starts: Count = 5) -> int:
+def measure(*, starts: Count = 5) -> Figures:
     """Measure several starts of each command in turns, and print the medians.
 
     Args:
@@ -117,9 +116,8 @@ def measure(*, starts: Count = 5) -> int:
         key = name.strip("-").replace(" ", "_")
         figures |= {f"{key}_seconds": round(seconds, 2), f"{key}_cpu_seconds": round(cpu, 2)}
     print_table(["until", "seconds", "processor seconds"], rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

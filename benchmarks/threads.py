@@ -5,7 +5,6 @@ Both numbers of threads use the same agent and the same batches and are measured
     python -m benchmarks.threads
 """
 
-import sys
 from collections.abc import Iterator
 
 import torch
@@ -25,8 +24,7 @@ from benchmarks.fixture import (
     specs,
 )
 from benchmarks.measuring import Call, Measurement, take_turns, timed, times
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.host import num_cores
 
 WIDTHS = (128, 256, 1_024)
@@ -56,7 +54,7 @@ def on_threads(call: Call, threads: int) -> Measurement:
     return on_as_many
 
 
-def compare(*, seconds: Seconds = 3.0) -> int:
+def compare(*, seconds: Seconds = 3.0) -> Figures:
     """Measure gradient steps on one thread and on one per core, and print the medians.
 
     Args:
@@ -77,9 +75,8 @@ def compare(*, seconds: Seconds = 3.0) -> int:
         figures[f"{name}_{several}"] = round(more, 1)
     header = ["agent", "1 thread, steps/s", f"{several} threads, steps/s", "times faster"]
     print_table(header, rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

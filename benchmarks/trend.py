@@ -9,7 +9,6 @@ the exit code is 1. The run takes a few minutes, on one CPU thread apart from th
 """
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -25,9 +24,8 @@ from benchmarks.fixture import CPU, OBSERVATION_DIM, Count, build_agent, random_
 from benchmarks.measuring import Run, take_turns, timed, times
 from benchmarks.peers.jobs import WORKS
 from benchmarks.peers.libraries import builders_of
-from benchmarks.report import machine, print_figures, print_machine, print_table
+from benchmarks.report import Figures, FiguresError, machine, main, print_machine, print_table
 from envs.marinenav import MarineNavEnv
-from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.errors import ConfigurationError
 
@@ -126,8 +124,8 @@ def lost(ratios: Mapping[str, float], kept: Mapping[str, float]) -> list[str]:
     return [name for name in ratios if ratios[name] < (1.0 - TOLERANCE) * kept.get(name, 0.0)]
 
 
-def report(ratios: Mapping[str, float], kept: Mapping[str, float]) -> int:
-    """Print ratios beside kept ones, and return the exit code: 1 if one of them is lost."""
+def report(ratios: Mapping[str, float], kept: Mapping[str, float]) -> Figures:
+    """Print ratios beside kept ones, and return them; a lost one fails the benchmark."""
     slower = lost(ratios, kept)
     rows = []
     for name, ratio in ratios.items():
@@ -135,12 +133,14 @@ def report(ratios: Mapping[str, float], kept: Mapping[str, float]) -> int:
         change = ["", ""] if old is None else [f"{old:.2f}", f"{ratio / old - 1.0:+.0%}"]
         rows.append([name, f"{ratio:.2f}", *change, "lost" if name in slower else ""])
     print_table(["speed", "ratio", "kept", "change", ""], rows)
-    print_figures({"ratios": ratios, "lost": slower})
-    return int(bool(slower))
+    figures = {"ratios": ratios, "lost": slower}
+    if slower:
+        raise FiguresError(figures)
+    return figures
 
 
-def measure(*, rounds: Count = 5, kept: Path | None = None, output: Path | None = None) -> int:
-    """Measure all ratios, print them beside kept ones, and return 1 if one of them is lost.
+def measure(*, rounds: Count = 5, kept: Path | None = None, output: Path | None = None) -> Figures:
+    """Measure all ratios, and print them beside kept ones; it ends with 1 if one of them is lost.
 
     Args:
         rounds: number of rounds of each ratio after a first one that warms up, at least 1 (5).
@@ -164,4 +164,4 @@ def measure(*, rounds: Count = 5, kept: Path | None = None, output: Path | None 
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

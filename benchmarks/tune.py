@@ -14,7 +14,6 @@ and up to 15 evaluations; it ends at the success.
 """
 
 import json
-import sys
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Literal
@@ -23,8 +22,7 @@ from pydantic import Field
 
 from benchmarks.fixture import Count
 from benchmarks.learning.runs import new_folder
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from trainers.run import run
 
 # Arguments of each task, and its share of the trials and minutes.
@@ -42,7 +40,7 @@ def search(
     fresh_seeds: Count = 5,
     seed: Annotated[int, Field(ge=0)] = 0,
     runs: Path = Path("runs/benchmark"),
-) -> int:
+) -> Figures:
     """Tune each task, and print a table and a final JSON object.
 
     Args:
@@ -105,8 +103,7 @@ def search(
     print()
     header = ["settings", "seconds of training to the success", "mean", "frames", "closing score"]
     print_table(header, rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 def _of(made: list[dict[str, Any]], name: str) -> list[float]:
@@ -126,4 +123,4 @@ def _score(made: dict[str, Any]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(search))
+    main(search)

@@ -24,8 +24,7 @@ from typing import Final
 
 from benchmarks.fixture import Count
 from benchmarks.measuring import Measurement, Samples, take_turns
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.devices.host import ONE_THREAD
 from torchrl_gpu.errors import ConfigurationError
 
@@ -124,7 +123,7 @@ def measure(
     first_frame: Count = 16_000,
     frames: Count = 8_000,
     image_rounds: Count = 25,
-) -> int:
+) -> Figures:
     """Measure everything in turns, and print the medians of all rounds.
 
     Args:
@@ -162,9 +161,8 @@ def measure(
             }
             note(title, "gradient steps/s", take_turns(servers, image_rounds))
     print_table(["", "unit", *versions, "gain"], table)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -15,7 +15,6 @@ import math
 import os
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -28,9 +27,8 @@ import torch
 
 from benchmarks.fixture import Count, Seconds, Training
 from benchmarks.measuring import Samples, take_turns
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, main, print_machine, print_table
 from tests.helpers.browser import Tab, opened
-from torchrl_gpu.commands import call_with_arguments
 from trainers.modes.viewer_process import viewer_beside
 from trainers.run import settings_of
 from trainers.viewing.page import free_port
@@ -49,7 +47,7 @@ _BACKGROUND: Final = 60  # brightest color of an empty page
 _LEAST_SHARE: Final = 0.1  # of a screenshot that a picture covers
 
 
-def measure(*, seconds: Seconds = 700.0, turn: Seconds = 0.25, openings: Count = 3) -> int:
+def measure(*, seconds: Seconds = 700.0, turn: Seconds = 0.25, openings: Count = 3) -> Figures:
     """Measure each training in turns.
 
     Args:
@@ -102,8 +100,7 @@ def measure(*, seconds: Seconds = 700.0, turn: Seconds = 0.25, openings: Count =
         }
     header = ["", "frames/s without a viewer", WATCHED, DRAWN, "first picture"]
     print_table(header, rows)
-    print_figures(figures)
-    return 0
+    return figures
 
 
 def _share(samples: Samples[str], way: str) -> tuple[float, float]:
@@ -196,4 +193,4 @@ def _signal(processes: Sequence[psutil.Process], number: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)

@@ -1,4 +1,3 @@
-import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -96,11 +95,9 @@ def test_fanuc_learning_prints_a_table_and_a_json_line(
 ) -> None:
     python_does(f"#!{sys.executable}\n{WRITE_RUN}")
     picture = tmp_path / "picture.png"
-    assert fanuc_learning.learn(seeds=2, runs=tmp_path / "runs", picture=picture) == 0
+    figures = fanuc_learning.learn(seeds=2, runs=tmp_path / "runs", picture=picture)
     assert picture.stat().st_size > 5_000
-    lines = capsys.readouterr().out.splitlines()
-    assert "90.0%  87.1% to 92.3%" in "\n".join(lines)
-    figures = json.loads(lines[-1])
+    assert "90.0%  87.1% to 92.3%" in capsys.readouterr().out
     assert figures["success"] == [0.9, 0.9]
     assert figures["episodes"] == [500, 500]
     assert figures["seconds_to_90"] == [3.0, 3.0]
@@ -132,15 +129,13 @@ def test_precision_learning_compares_seeds_that_differ_in_precision_alone(
         return outcome_of(tmp_path, points)
 
     monkeypatch.setattr(precision_learning, "carry_out", carry_out)
-    assert precision_learning.learn(task="fanuc", seeds=(0, 1)) == 0
+    (figures,) = precision_learning.learn(task="fanuc", seeds=(0, 1)).values()
     assert len(called) == 4
     for single, half in zip(called[::2], called[1::2], strict=True):
         assert single[-3:-1] == ("precision=fp32", "compile=off")
         assert half == (*single[:-3], "precision=bf16", "compile=default", single[-1])
     assert all(settings_of(*arguments).general.seed in (0, 1) for arguments in called)
-    printed = capsys.readouterr().out
-    assert "bf16, mean (deviation)" in printed
-    (figures,) = json.loads(printed.splitlines()[-1]).values()
+    assert "bf16, mean (deviation)" in capsys.readouterr().out
     for run in (*figures["fp32"], *figures["bf16"]):
         assert (run["0"], run["100"], run["best checkpoint"]) == (0.0, 90.0, 80.0)
         assert 0.0 < run["minutes to it"] == run["minutes"]

@@ -6,18 +6,16 @@ the list of kernels of torch-directml.
     python -m benchmarks.directml
 """
 
-import sys
 from typing import Any
 
 import torch
 
 from benchmarks.directml.steps import record_steps
-from benchmarks.report import print_figures, print_machine, print_table
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, print_table
 from trainers.components.choices import learning_agents
 
 
-def count() -> int:
+def count() -> Figures:
     """Record one step of every agent and print its operations and its round trips to the CPU."""
     print_machine()
     print("torch-directml 0.2.5.dev240914 pins torch 2.4.1\n")
@@ -42,9 +40,8 @@ def count() -> int:
         header += [part, "round trips"]
     print_table(header, rows)
     print("\nRound trips:", *(named or ["none"]), "", sep="\n")
-    print_figures(figures)
-    return 0
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(count))
+    main(count)

@@ -12,7 +12,6 @@ writes docs/results/learning/dqn_cartpole.json and renders docs/results/learning
 second command measures this library alone, because its changes leave Stable-Baselines3 as it is.
 """
 
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,8 +22,7 @@ from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Series, read_results, write_result
 from benchmarks.learning.runs import OurJob, PeerJob, new_folder
 from benchmarks.learning.tasks import GATES, Gate
-from benchmarks.report import machine, print_figures, print_table, require
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, machine, main, print_table, require
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -36,7 +34,7 @@ def learn(
     peer: Literal["measured", "kept"] = "measured",
     results: Path = RESULTS,
     runs: Path = Path("runs/learning"),
-) -> int:
+) -> Figures:
     """Measure how an agent learns, write its result and render the table and picture of all.
 
     Args:
@@ -89,16 +87,13 @@ def learn(
     write_result(result, results)
     print_table(HEADER, [row(result)])
     render(results=results)
-    print_figures(
-        {
-            side: {
-                "scores": [run.score for run in each.runs],
-                "seconds": [round(run.seconds, 1) for run in each.runs],
-            }
-            for side, each in series.items()
+    return {
+        side: {
+            "scores": [run.score for run in each.runs],
+            "seconds": [round(run.seconds, 1) for run in each.runs],
         }
-    )
-    return 0
+        for side, each in series.items()
+    }
 
 
 def _kept_peer(gate: Gate, results: Path) -> Series:
@@ -123,4 +118,4 @@ def _gate(agent: str, task: str) -> Gate:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(learn))
+    main(learn)

@@ -10,7 +10,6 @@ in that folder the picture of each task, and of `marinenav` from
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.learning.results import Point, Result, Run, Series, read_results
 from benchmarks.learning.tasks import GATES, TASKS, Task
-from benchmarks.report import picture, require
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, picture, require
 from torchrl_gpu.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ HEADER = (
 )
 
 
-def render(*, results: Path = RESULTS) -> int:
+def render(*, results: Path = RESULTS) -> Figures:
     """Render the table and the picture of all results beside their folder, pictures of each in it.
 
     Args:
@@ -56,8 +54,7 @@ def render(*, results: Path = RESULTS) -> int:
     if seas.is_file():
         draw(read_seas(seas), results / "marinenav.png")
     table.write_text(markdown(found, curves), encoding="utf-8")
-    print(f"table: {table}\ncurves: {curves}")
-    return 0
+    return {"table": str(table), "curves": str(curves)}
 
 
 def read_seas(path: Path) -> list[Result]:
@@ -208,4 +205,4 @@ def _draw_series(panel: Axes, series: Series, label: str, color: str, style: str
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(render))
+    main(render)

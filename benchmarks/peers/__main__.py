@@ -28,7 +28,6 @@ within a round. Compiling takes up to a minute for each agent.
     python -m benchmarks.peers picture=docs/results/peers.png
 """
 
-import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Literal
@@ -41,8 +40,7 @@ from benchmarks.peers.jobs import WORKS, Job, Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.processes import Worker
 from benchmarks.peers.report import Result, draw, print_work
-from benchmarks.report import print_figures, print_machine, require
-from torchrl_gpu.commands import call_with_arguments
+from benchmarks.report import Figures, main, print_machine, require
 
 
 def compare(
@@ -50,7 +48,7 @@ def compare(
     work: Literal["updates", "training", "seas", "all"] = "all",
     rounds: Count = 5,
     picture: Path | None = None,
-) -> int:
+) -> Figures:
     """Measure all sides in turns, round by round, and print medians.
 
     Args:
@@ -86,13 +84,10 @@ def compare(
             results += done
     if picture is not None:
         draw(results, picture)
-    print_figures(
-        {
-            result.job.name: {str(side): result.samples.rates[side] for side in result.sides}
-            for result in results
-        }
-    )
-    return 0
+    return {
+        result.job.name: {str(side): result.samples.rates[side] for side in result.sides}
+        for result in results
+    }
 
 
 def sides_of(job: Job, libraries: list[str]) -> list[Side]:
@@ -103,4 +98,4 @@ def sides_of(job: Job, libraries: list[str]) -> list[Side]:
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(compare))
+    main(compare)

@@ -15,7 +15,6 @@ line that names the process, leave nothing behind, and go on by the command of t
 """
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,11 +24,10 @@ import torch
 from pydantic import Field
 
 from benchmarks.fixture import Count
-from benchmarks.report import print_figures, print_machine, print_table
+from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
 from benchmarks.scale.exchange import measure_share
 from benchmarks.scale.kills import LIMIT, kill_ranks
 from benchmarks.scale.learning import COUNTS, TASKS, Learned, figures_of, learn, overlap, spread
-from torchrl_gpu.commands import call_with_arguments
 
 # Shorter than the runs that learn: from the second row of metrics on, steps are alike.
 _SHORT: Final = {
@@ -49,7 +47,7 @@ def measure(
     seeds: Count = 3,
     kills: Annotated[int, Field(ge=0)] = 0,
     seed: int = 0,
-) -> int:
+) -> Figures:
     """Measure runs of one and two processes, or kill a process of two.
 
     Args:
@@ -65,8 +63,7 @@ def measure(
         figures[title] = print_learning(title, arguments, seeds)
     figures["exchange"] = print_exchange()
     figures["one rank on a GPU"] = print_one_rank()
-    print_figures(figures)
-    return 0
+    return figures
 
 
 def print_learning(title: str, arguments: Sequence[str], seeds: int) -> dict[str, Any]:
@@ -153,7 +150,7 @@ def print_one_rank() -> dict[str, float] | None:
     return rates
 
 
-def print_kills(kills: int, seed: int) -> int:
+def print_kills(kills: int, seed: int) -> Figures:
     """Kill processes, and print how the runs ended and went on."""
     found, went_on = kill_ranks(kills, seed)
     seconds = [kill.seconds for kill in found]
@@ -170,9 +167,10 @@ def print_kills(kills: int, seed: int) -> int:
     for kill in found:
         if not kill.succeeded:
             print(kill)
-    print_figures(figures)
-    return 0 if all(went_on) and all(kill.succeeded for kill in found) else 1
+    if not (all(went_on) and all(kill.succeeded for kill in found)):
+        raise FiguresError(figures)
+    return figures
 
 
 if __name__ == "__main__":
-    sys.exit(call_with_arguments(measure))
+    main(measure)
