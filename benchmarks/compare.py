@@ -13,14 +13,14 @@ import json
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
-from pydantic import Json
+from pydantic import Field, Json
 
 from benchmarks.fixture import Count, Sizes
 from benchmarks.report import Figures, main, print_machine, print_table
-from benchmarks.startup import Spent, time_of_answer
-from torchrl_gpu.errors import ConfigurationError
+from benchmarks.startup import time_of_answer
 from trainers.run import settings_of
 
 GROUPS = 5
@@ -77,42 +77,39 @@ def _write_metrics(path: Path, random: np.random.Generator, group: int, rows: in
     return success
 
 
-def measure(*, sizes: Json[Sizes] = (1, 25, 100), rows: Count = 300, starts: Count = 5) -> Figures:
+def measure(
+    *,
+    sizes: Json[Sizes] = (1, 25, 100),
+    rows: Annotated[int, Field(ge=5)] = 300,
+    starts: Count = 5,
+) -> Figures:
     """Measure several starts of each command in turns, and print the medians.
 
     Args:
         sizes: numbers of runs to compare ([1,25,100]).
-        rows: number of rows of metrics of each run, at least 5 (300).
+        rows: number of rows of metrics of each run, one in five an evaluation, at least 5 (300).
         starts: number of starts, at least 1 (5).
-
-    Raises:
-        ConfigurationError: there are too few rows for an evaluation.
     """
-    if rows < 5:
-        raise ConfigurationError(f"rows={rows}: an evaluation needs at least 5")
     print_machine()
     with tempfile.TemporaryDirectory() as temporary:
-        folders = {size: Path(temporary, str(size)) for size in sizes}
-        for size, folder in folders.items():
+        commands, pages = {}, {}
+        for size in sizes:
+            name, folder = f"compare, {size} runs", Path(temporary, str(size))
             make_runs(folder, size, rows)
-        spent: dict[str, list[Spent]] = {}
-        for start in range(starts):
-            for size, folder in folders.items():
-                output = f"output={folder / f'{start}.html'}"
-                command = ["-m", "trainers.run", "compare", str(folder), output]
-                spent.setdefault(f"compare, {size} runs", []).append(time_of_answer(command))
-            spent.setdefault("import torch", []).append(time_of_answer(["-c", "import torch"]))
-        bytes_of = {
-            f"compare, {size} runs": (folder / "0.html").stat().st_size
-            for size, folder in folders.items()
-        }
+            pages[name] = folder / "page.html"
+            output = f"output={pages[name]}"
+            commands[name] = ["-m", "trainers.run", "compare", str(folder), output]
+        commands["import torch"] = ["-c", "import torch"]
+        spent = [
+            {name: time_of_answer(command) for name, command in commands.items()}
+            for _ in range(starts)
+        ]
+        megabytes = {name: f"{page.stat().st_size / 2**20:.1f}" for name, page in pages.items()}
     table: list[list[str]] = []
     figures: dict[str, float] = {}
-    for name, each in spent.items():
-        seconds = statistics.median(one.seconds for one in each)
-        cpu = statistics.median(one.cpu for one in each)
-        page = f"{bytes_of[name] / 2**20:.1f}" if name in bytes_of else "-"
-        table.append([name, f"{seconds:.2f}", f"{cpu:.2f}", page])
+    for name in commands:
+        seconds, cpu = map(statistics.median, zip(*(each[name] for each in spent), strict=True))
+        table.append([name, f"{seconds:.2f}", f"{cpu:.2f}", megabytes.get(name, "-")])
         figures[name.replace(", ", "_").replace(" ", "_")] = round(seconds, 2)
     print_table(["until", "seconds", "processor seconds", "MiB of the page"], table)
     return figures

@@ -110,8 +110,7 @@ def measure(*, starts: Count = 5) -> Figures:
     rows: list[list[str]] = []
     figures: dict[str, float] = {}
     for name in rounds[0]:
-        seconds = statistics.median(each[name].seconds for each in rounds)
-        cpu = statistics.median(each[name].cpu for each in rounds)
+        seconds, cpu = map(statistics.median, zip(*(each[name] for each in rounds), strict=True))
         rows.append([name, f"{seconds:.2f}", f"{cpu:.2f}"])
         key = name.strip("-").replace(" ", "_")
         figures |= {f"{key}_seconds": round(seconds, 2), f"{key}_cpu_seconds": round(cpu, 2)}

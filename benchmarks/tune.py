@@ -61,65 +61,40 @@ def search(
     for name in TASKS if task == "all" else [task]:
         arguments, share = TASKS[name]
         outcome = run(
-            *("mode=tune", "experiment=null", "device=cpu", f"seed={seed}"),
-            *("trainer.evaluation_episodes=100", *arguments),
-            *(
-                f"tune.trials={max(1, round(share * trials))}",
-                f"tune.seconds={share * minutes * 60}",
-            ),
-            *(f"tune.fresh_seeds={fresh_seeds}", f"runs={folder}"),
+            *("mode=tune", "experiment=null", "device=cpu", f"seed={seed}", f"runs={folder}"),
+            *("trainer.evaluation_episodes=100", f"tune.trials={max(1, round(share * trials))}"),
+            *(f"tune.seconds={share * minutes * 60}", f"tune.fresh_seeds={fresh_seeds}"),
+            *arguments,
         )
         print(outcome.report, flush=True)
         judged = json.loads((outcome.folder / "judged.json").read_text(encoding="utf-8"))["runs"]
-        sides: dict[str, list[dict[str, Any]]] = {}
+        made: dict[str, dict[str, list[Any]]] = {}
         for each in judged:
-            sides.setdefault(each["side"], []).append(each)
-        for side, made in sides.items():
-            seconds = [each["value"] for each in made]
-            rows.append(
-                [
-                    f"{name}, {side}",
-                    ", ".join(_reached(each) for each in made),
-                    f"{fmean(seconds):.1f} s",
-                    f"{fmean(each['frames'] for each in made):,.0f}",
-                    f"{fmean(_score(each) for each in made):.3g}",
-                ]
+            side = made.setdefault(
+                each["side"], {key: [] for key in ("value", "frames", "reached")}
             )
-        best, other = sides.values()
-        ratios = {
-            f"{kind} {unit}": round(mean(_of(best, key)) / mean(_of(other, key)), 3)
-            for kind, mean in (("mean", fmean), ("median", median))
-            for unit, key in (("seconds", "value"), ("frames", "frames"))
-        }
+            for key, values in side.items():
+                values.append(each[key])
+        for title, side in made.items():
+            means = (f"{fmean(side['value']):.1f}", f"{fmean(side['frames']):,.0f}")
+            rows.append([f"{name}, {title}", f"{sum(side['reached'])}/{fresh_seeds}", *means])
+        best, preset = made.values()
         figures[name] = {
             **{
-                side: [round(seconds, 2) for seconds in _of(made, "value")]
-                for side, made in sides.items()
+                title: [round(seconds, 2) for seconds in side["value"]]
+                for title, side in made.items()
             },
-            "reached": {side: [each["reached"] for each in made] for side, made in sides.items()},
-            "ratios": ratios,
+            "reached": {title: side["reached"] for title, side in made.items()},
+            "ratios": {
+                f"{kind} {unit}": round(mean(best[key]) / mean(preset[key]), 3)
+                for kind, mean in (("mean", fmean), ("median", median))
+                for unit, key in (("seconds", "value"), ("frames", "frames"))
+            },
             "minutes": round(outcome.seconds / 60, 1),
         }
     print()
-    header = ["settings", "seconds of training to the success", "mean", "frames", "closing score"]
-    print_table(header, rows)
+    print_table(["settings", "successes", "mean seconds", "mean frames"], rows)
     return figures
-
-
-def _of(made: list[dict[str, Any]], name: str) -> list[float]:
-    return [each[name] for each in made]
-
-
-def _reached(made: dict[str, Any]) -> str:
-    return f"{made['seconds']:.1f}" if made["reached"] else f"not in {made['seconds']:.1f}"
-
-
-def _score(made: dict[str, Any]) -> float:
-    """Return the score of the closing evaluation."""
-    evaluation = made["evaluation"]
-    success: float | None = evaluation["success"]
-    mean_return: float = evaluation["mean_return"]
-    return mean_return if success is None else success
 
 
 if __name__ == "__main__":

@@ -65,98 +65,79 @@ def _gym(name: str, title: str, **settings: Any) -> Task:
     return Task(name, title, ("env=gym", f"env.name={title}"), **settings)
 
 
+def _robot(name: str, title: str, *arguments: str, **settings: Any) -> Task:
+    settings = {"closing_episodes": 500, **settings}
+    return Task(name, title, arguments, measure="success", **settings)
+
+
 DISCRETE = ("dqn", "iqn", "rainbow")
 
-TASKS = {
-    task.name: task
-    for task in (
-        # Many episodes, to distinguish a policy that never falls from one that seldom does.
-        _gym("cartpole", "CartPole-v1", evaluation_episodes=50),
-        # Many closing episodes, because the angle at the start decides most of a return: its
-        # standard deviation over the episodes of one good policy is 85.
-        _gym("pendulum", "Pendulum-v1", closing_episodes=400),
-        # Many episodes, because good policies differ by less than the spread between episodes.
-        _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
-        _gym("lunarlander", "LunarLander-v3", seeds=1),
-        _gym("lunarlander_continuous", "LunarLanderContinuous-v3", seeds=1),
-        # One seed and few episodes, because an update takes 20 ms and a game a thousand frames.
-        _gym(
-            "pong",
-            "ALE/Pong-v5",
-            seeds=1,
-            evaluation_episodes=5,
-            evaluations=16,
-            closing_episodes=20,
-            preset="pong_quick",
-        ),
-        Task(
-            "fanuc",
-            "fanuc",
-            ("env=fanuc",),
-            measure="success",
-            seeds=1,
-            evaluations=6,
-            evaluation_episodes=200,
-            alone=True,
-        ),
-        Task(
-            "fanuc_kuka",
-            "fanuc, KUKA LBR iiwa",
-            ("env=fanuc", "env.urdf=kuka_iiwa/model.urdf"),
-            measure="success",
-            seeds=1,
-            evaluations=5,
-            evaluation_episodes=100,
-            closing_episodes=500,
-            alone=True,
-        ),
-        Task(
-            "lift_cube",
-            "lift_cube",
-            ("env=lift_cube",),
-            measure="success",
-            evaluations=6,
-            evaluation_episodes=96,
-            closing_episodes=500,
-        ),
-        Task(
-            "fanuc_hold",
-            "fanuc, success at rest",
-            ("experiment=fanuc_hold",),
-            measure="success",
-            evaluation_episodes=100,
-            closing_episodes=500,
-            alone=True,
-        ),
-        Task(
-            "lift_cube_one_jaw",
-            "lift_cube, arm with one jaw",
-            ("experiment=lift_cube_one_jaw",),
-            measure="success",
-            closing_episodes=500,
-        ),
-        Task(
-            "reach_pixels",
-            "lift_cube, reach by images",
-            ("experiment=reach_pixels",),
-            measure="success",
-            evaluations=5,
-            evaluation_episodes=48,
-            closing_episodes=500,
-            alone=True,
-        ),
-        Task(
-            "lift_pixels",
-            "lift_cube, lift by images",
-            ("experiment=lift_pixels",),
-            measure="success",
-            evaluations=10,
-            evaluation_episodes=48,
-            closing_episodes=500,
-            alone=True,
-        ),
-    )
-}
+_TASKS = (
+    # Many episodes, to distinguish a policy that never falls from one that seldom does.
+    _gym("cartpole", "CartPole-v1", evaluation_episodes=50),
+    # Many closing episodes, because the angle at the start decides most of a return: its
+    # standard deviation over the episodes of one good policy is 85.
+    _gym("pendulum", "Pendulum-v1", closing_episodes=400),
+    # Many episodes, because good policies differ by less than the spread between episodes.
+    _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
+    _gym("lunarlander", "LunarLander-v3", seeds=1),
+    _gym("lunarlander_continuous", "LunarLanderContinuous-v3", seeds=1),
+    # One seed and few episodes, because an update takes 20 ms and a game a thousand frames.
+    _gym(
+        "pong",
+        "ALE/Pong-v5",
+        seeds=1,
+        evaluations=16,
+        evaluation_episodes=5,
+        closing_episodes=20,
+        preset="pong_quick",
+    ),
+    _robot(
+        "fanuc",
+        "fanuc",
+        "env=fanuc",
+        seeds=1,
+        evaluations=6,
+        evaluation_episodes=200,
+        closing_episodes=100,
+        alone=True,
+    ),
+    _robot(
+        "fanuc_kuka",
+        "fanuc, KUKA LBR iiwa",
+        "env=fanuc",
+        "env.urdf=kuka_iiwa/model.urdf",
+        seeds=1,
+        evaluations=5,
+        evaluation_episodes=100,
+        alone=True,
+    ),
+    _robot("lift_cube", "lift_cube", "env=lift_cube", evaluations=6, evaluation_episodes=96),
+    _robot(
+        "fanuc_hold",
+        "fanuc, success at rest",
+        "experiment=fanuc_hold",
+        evaluation_episodes=100,
+        alone=True,
+    ),
+    _robot("lift_cube_one_jaw", "lift_cube, arm with one jaw", "experiment=lift_cube_one_jaw"),
+    _robot(
+        "reach_pixels",
+        "lift_cube, reach by images",
+        "experiment=reach_pixels",
+        evaluations=5,
+        evaluation_episodes=48,
+        alone=True,
+    ),
+    _robot(
+        "lift_pixels",
+        "lift_cube, lift by images",
+        "experiment=lift_pixels",
+        evaluation_episodes=48,
+        alone=True,
+    ),
+)
+TASKS = {task.name: task for task in _TASKS}
 
 # The peer is the nearest algorithm that Stable-Baselines3 has (QR-DQN in sb3-contrib); it has no
 # quantile actor-critic, so AC-IQN is compared with DDPG, which has a deterministic actor.

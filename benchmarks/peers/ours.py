@@ -84,18 +84,9 @@ def build_off_policy(algorithm: str, execution: Execution) -> Run:
 
 def make_ppo(see: Composite, act: TensorSpec, task: PPOTask) -> PPO:
     """Return PPO for the specs of observations and actions."""
-    return PPO(
-        see,
-        act,
-        CPU,
-        hidden_sizes=HIDDEN,
-        batch_size=task.batch_size,
-        rollout_length=task.rollout_length,
-        epochs=task.epochs,
-        learning_rate=task.learning_rate,
-        gamma=task.gamma,
-        gae_lambda=task.gae_lambda,
-    )
+    agent = build_agent(PPO, see, act, hidden_sizes=HIDDEN, **task._asdict())
+    assert isinstance(agent, PPO)
+    return agent
 
 
 def build_ppo(execution: Execution) -> Run:
