@@ -20,7 +20,7 @@ from envs.fanuc.robot import load_robot
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.execution.execution import EAGER, Execution
-from trainers.components.pairing import pair
+from trainers.modes.building import training_env
 from trainers.run import settings_of
 from trainers.training.experience import ReplayExperience
 from trainers.training.trainer import TorchRLTrainer
@@ -144,7 +144,7 @@ class Training:
         """
         torch.manual_seed(0)
         chosen = settings_of(*arguments, "device=cpu")
-        env = pair(chosen.env.build(mode="train", device=CPU, seed=0), chosen.agent.target)
+        env = training_env(chosen)
         agent = chosen.agent.build(observation_spec(env), action_spec(env), CPU)
         # The length of a run decides how its updates are executed.
         settings = {"total_frames": chosen.trainer.settings["total_frames"], **settings}

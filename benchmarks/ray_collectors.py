@@ -25,33 +25,20 @@ from pydantic import Field
 from benchmarks.fixture import NEVER, Count, Training
 from benchmarks.measuring import take_turns, timed
 from benchmarks.report import Figures, main, print_machine, print_table
-from torchrl_gpu.environments.specs import action_spec, observation_spec
 from trainers.collecting.ray_cluster import START_SECONDS, connect
 from trainers.collecting.ray_environment import RayEnvironment
-from trainers.modes.building import training_env
-from trainers.run import settings_of
 
 RANDOM_FRAMES: Final = 640  # before the first update
-SETTINGS: Final = ("agent=sac", "env=fanuc", "env.num_envs=64", "device=cpu")
+SETTINGS: Final = ("agent=sac", "env=fanuc", "env.num_envs=64")
 MOST_COLLECTORS: Final = 2
 
 
 def train(*arguments: str) -> Training:
     """Return a training that has taken its first updates."""
-    torch.manual_seed(0)
-    chosen = settings_of(*SETTINGS, *arguments)
-    env = training_env(chosen)
-    agent = chosen.agent.build(observation_spec(env), action_spec(env), chosen.device)
-    training = Training(
-        env,
-        agent,
-        execution=chosen.execution,
-        random_frames=RANDOM_FRAMES,
-        log_interval=NEVER,
-        evaluation_interval=NEVER,
-    )
+    settings = {"log_interval": NEVER, "evaluation_interval": NEVER}
+    training = Training.of((*SETTINGS, *arguments), random_frames=RANDOM_FRAMES, **settings)
     training(2 * RANDOM_FRAMES)
-    env.metrics()  # of the beginning
+    training.trainer.env.metrics()  # of the beginning
     return training
 
 
@@ -78,8 +65,8 @@ def measure_speed(rounds: int, steps: int) -> dict[str, dict[str, float]]:
         + [f"{each[name]:,.0f}" for name in ("mean age", "max age")]
         for title, each in figures.items()
     ]
-    header = ["SAC, fanuc, 64 arms", "frames/s", "to workers", "age of weights", "largest"]
-    print_table([*header[:3], f"{header[3]} [updates]", header[4]], rows)
+    header = ["SAC, fanuc, 64 arms", "frames/s", "to workers", "age of weights [updates]"]
+    print_table([*header, "largest"], rows)
     return figures
 
 
