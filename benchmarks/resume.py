@@ -10,19 +10,19 @@ replay, metrics and everything else of the last checkpoint have to be the same b
 import csv
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
-from torch import Tensor
 from torch.utils._pytree import tree_map
 from torchrl.envs import PendulumEnv, RewardSum, SerialEnv, StepCounter, TransformedEnv, VecNormV2
 
 from agents.base import Agent
 from benchmarks.fixture import Training, build_agent, stop_after
 from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
+from tests.helpers.training import differences
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.seeding import seed_everything
@@ -144,25 +144,6 @@ def _rows(trainer: TorchRLTrainer) -> list[dict[str, str]]:
             {name: text for name, text in row.items() if text and not name.startswith(TIMES)}
             for row in csv.DictReader(file)
         ]
-
-
-def differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of all values that are not the same bytes in two nested states."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for key in one.keys() | other.keys():
-            if key in one and key in other:
-                yield from differences(one[key], other[key], f"{name}/{key}")
-            else:
-                yield f"{name}/{key}"
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for number, (ours, theirs) in enumerate(zip(one, other, strict=True)):
-            yield from differences(ours, theirs, f"{name}/{number}")
-    elif isinstance(one, Tensor) and isinstance(other, Tensor):
-        same = one.dtype == other.dtype and one.shape == other.shape
-        if not (same and one.numpy().tobytes() == other.numpy().tobytes()):
-            yield name
-    elif repr(one) != repr(other):  # a number that is not finite differs from itself
-        yield name
 
 
 def compare(case: Case, name: str, agent: type[Agent], stop: int) -> dict[str, list[str]]:

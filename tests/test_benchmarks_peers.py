@@ -6,7 +6,7 @@ import torch
 from benchmarks.fixture import ACTION_DIM
 from benchmarks.measuring import Samples
 from benchmarks.peers import __main__ as command
-from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, WORKS, Job, PPOTask, Side
+from benchmarks.peers.jobs import CARTPOLE_PPO, RANDOM_PPO, SEAS_PPO, WORKS, PPOTask, Side
 from benchmarks.peers.libraries import LIBRARIES, builders_of
 from benchmarks.peers.plain_agents import PPO, SAC, Rollout
 from benchmarks.peers.processes import Worker
@@ -69,15 +69,6 @@ def test_units_are_whole_rollouts() -> None:
     assert units["updates_ppo"] % RANDOM_PPO.updates == 0
     assert units["training_ppo"] % CARTPOLE_PPO.frames == 0
     assert units["seas_ppo"] % SEAS_PPO.frames == 0
-
-
-def test_ratio_is_the_median_over_the_rounds() -> None:
-    ours, other, own = Side("ours"), Side("plain"), Side("ours", "bf16 compiled")
-    rates = {ours: [2.0, 6.0, 9.0], other: [1.0, 2.0, 9.0], own: [1.0, 1.0, 1.0]}
-    result = Result(Job("updates_sac", "SAC", 1), Samples(rates))
-    assert result.samples.ratio(ours, other) == 2.0
-    assert result.ours == [ours, own]
-    assert result.others == [other]
 
 
 @pytest.mark.parametrize(

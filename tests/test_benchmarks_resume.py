@@ -3,7 +3,8 @@
 import torch
 
 from agents import DQN, SAC
-from benchmarks.resume import CASES, PARTS, Case, compare, differences
+from benchmarks.resume import CASES, PARTS, Case, compare
+from tests.helpers.training import differences
 
 
 def test_every_value_that_differs_is_named() -> None:

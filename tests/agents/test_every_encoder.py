@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
-from agents.base import Agent, OnPolicyAgent
+from agents.base import Agent
 from agents.modules.encoders import (
     Encoder,
     EncoderFactory,
@@ -24,6 +23,7 @@ from tests.helpers.agents import (
     build,
     every_agent,
     every_agent_that,
+    make_batch,
     parameters,
     small_specs,
 )
@@ -31,7 +31,7 @@ from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.errors import ConfigurationError
 
-STEPS, SIZE = 4, 16
+SIZE = 16
 
 every_actor_critic = every_agent_that(lambda case: case.actions == "continuous")
 
@@ -67,29 +67,6 @@ def make(case: Case, encoder: EncoderFactory, **settings: Any) -> Agent:
         shape=(ENVS,),
     )
     return build(case.agent_class, spec, action, encoder=encoder, **settings)
-
-
-def make_batch(agent: Agent) -> TensorDictBase:
-    torch.manual_seed(1)
-    spec = agent.observation_spec
-    steps = [
-        TensorDict(
-            {
-                **spec.rand().to_dict(),
-                "action": agent.action_spec.rand(),
-                "next": {
-                    **spec.rand().to_dict(),
-                    "reward": torch.randn(ENVS, 1),
-                    "terminated": torch.zeros(ENVS, 1, dtype=torch.bool),
-                    "truncated": torch.zeros(ENVS, 1, dtype=torch.bool),
-                },
-            },
-            [ENVS],
-        )
-        for _ in range(STEPS)
-    ]
-    rollout = torch.stack(steps)
-    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
 
 
 def encoders_of(agent: Agent) -> list[nn.Module]:

@@ -1,4 +1,3 @@
-import math
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from tensordict import TensorDict
 from agents.modules.noisy import NoisyLinear
 from agents.rainbow import Rainbow
 from tests.helpers.agents import BATCH, CHOICES, CPU, ENVS, OBSERVATION, make_batch, small_specs
-from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
@@ -36,16 +34,6 @@ def test_network_has_the_parts_of_its_settings(
     assert len(linears) == len(hidden_sizes) - 1 + 2 * streams
     noisy_layers = sum(isinstance(m, NoisyLinear) for m in linears)
     assert noisy_layers == (2 * streams if noisy else 0)
-
-
-def test_target_after_a_termination_is_the_reward_alone() -> None:
-    agent = make(noisy=False)
-    batch = make_batch(agent, terminated=True)
-    # Half way from the atom of 0.5, the eighth, to that of 1.0.
-    batch["next", "reward"] = torch.full((BATCH, 1), 0.75)
-    log_probabilities = agent.network(batch).log_softmax(-1)[torch.arange(BATCH), batch["action"]]
-    cross_entropy = -0.5 * (log_probabilities[:, 7] + log_probabilities[:, 8]).mean()
-    torch.testing.assert_close(agent.loss(batch).terms["loss/value"], cross_entropy - math.log(2.0))
 
 
 def set_values(network: Any, values: list[float]) -> torch.Tensor:
@@ -159,11 +147,6 @@ def test_agent_learns_without_some_of_its_parts(settings: dict[str, Any]) -> Non
     observation = torch.randn(1000, OBSERVATION)
     action = agent.policy(TensorDict({"observation": observation}, [1000]))["action"]
     assert (action == observation[:, :CHOICES].argmax(-1)).float().mean() > 0.9
-
-
-def test_a_highest_atom_that_is_not_above_the_lowest_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="value_max"):
-        make(value_max=-3.0)
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (3, 4)])

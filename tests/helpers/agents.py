@@ -146,12 +146,21 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
     """Return `BATCH` random transitions for `update`, prepared by the agent if it is on-policy."""
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(STEPS, *agent.action_spec.shape, generator=generator)
+
+    def observe() -> dict[str, Tensor]:
+        return {
+            key: torch.randn(STEPS, *leaf.shape, generator=generator)
+            if leaf.dtype.is_floating_point
+            else torch.randint(256, (STEPS, *leaf.shape), dtype=leaf.dtype, generator=generator)
+            for key, leaf in agent.observation_spec.items()
+        }
+
     rollout = TensorDict(
         {
-            "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
+            **observe(),
             "action": uniform,
             "next": {
-                "observation": torch.randn(STEPS, ENVS, OBSERVATION, generator=generator),
+                **observe(),
                 "reward": torch.randn(STEPS, ENVS, 1, generator=generator),
                 "terminated": torch.full((STEPS, ENVS, 1), terminated),
                 "truncated": torch.zeros(STEPS, ENVS, 1, dtype=torch.bool),

@@ -2,7 +2,7 @@
 
 import csv
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -113,18 +113,24 @@ def forget_chance(state: dict[str, Any]) -> None:
 
 
 def assert_same(one: Any, other: Any, name: str = "") -> None:
-    """Assert that two nested states hold the same bytes; a failure names the first difference."""
-    assert type(one) is type(other), name
-    if isinstance(one, torch.Tensor):
-        assert one.dtype == other.dtype, name
-        assert one.numpy().tobytes() == other.numpy().tobytes(), name
+    """Assert that two nested states hold the same bytes; a failure names the differences."""
+    assert not [*differences(one, other, name)]
+
+
+def differences(one: Any, other: Any, name: str = "") -> Iterator[str]:
+    """Yield the names of all values that are not the same bytes in two nested states."""
+    if type(one) is not type(other):
+        yield name
+    elif isinstance(one, torch.Tensor):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        if not (same and one.numpy().tobytes() == other.numpy().tobytes()):
+            yield name
     elif isinstance(one, Mapping):
-        assert one.keys() == other.keys(), name
-        for key, value in one.items():
-            assert_same(value, other[key], f"{name}/{key}")
-    elif isinstance(one, list | tuple):
-        assert len(one) == len(other), name
-        for number, value in enumerate(one):
-            assert_same(value, other[number], f"{name}/{number}")
-    else:
-        assert one == other or one != one, name
+        yield from (f"{name}/{key}" for key in one.keys() ^ other.keys())
+        for key in one.keys() & other.keys():
+            yield from differences(one[key], other[key], f"{name}/{key}")
+    elif isinstance(one, list | tuple) and len(one) == len(other):
+        for number, (ours, theirs) in enumerate(zip(one, other, strict=True)):
+            yield from differences(ours, theirs, f"{name}/{number}")
+    elif repr(one) != repr(other):  # a number that is not finite differs from itself
+        yield name
