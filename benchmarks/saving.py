@@ -3,13 +3,12 @@
 The training is the program's own, with a full replay. It saves after each interval of frames: in
 the background, where each save writes the new transitions; and as a training without these two
 does, which waits until the whole replay is written. The pause of a save is the time that the
-training spends on it: for the snapshot, and waiting for the disk.
+training spends on it: for the snapshot, and waiting for the disk. It needs Linux.
 
     python -m benchmarks.saving
     python -m benchmarks.saving task=pong interval=240
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import psutil
 import torch
 
 from benchmarks.fixture import Count, Training
 from benchmarks.report import Figures, main, print_machine, print_table
+from tests.helpers.memory import peak_memory
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, replay_path
 from torchrl_gpu.devices.host import keep_freed_memory
 from torchrl_gpu.timers import Part, Timers
@@ -81,31 +80,6 @@ class Bytes(Callback):
             trainer.checkpoints = CheckpointFolder(path.parent)
 
 
-class PeakMemory:
-    """Largest resident memory of this process within a block.
-
-    Attributes:
-        mib: the memory in MiB.
-    """
-
-    mib = 0.0
-
-    def __enter__(self) -> "PeakMemory":
-        self._ended = threading.Event()
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._sampler.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._sampler.join()
-
-    def _sample(self) -> None:
-        process = psutil.Process()
-        while not self._ended.wait(0.01):
-            self.mib = max(self.mib, process.memory_info().rss / 2**20)
-
-
 def fill(trainer: TorchRLTrainer) -> None:
     """Fill the replay with steps of the environment, the same ones again and again."""
     assert isinstance(trainer.experience, ReplayExperience)
@@ -137,15 +111,15 @@ def measure_side(training: Training, counter: Bytes, interval: int, saves: int) 
     trainer = training.trainer
     trainer.timers = timer = PauseTimer()
     counter.written = []
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of the memory begins anew
     began = time.perf_counter()
-    with PeakMemory() as memory:
-        training(saves * interval)
+    training(saves * interval)
     seconds = time.perf_counter() - began
     steps = interval // trainer.num_envs
     pauses = [
         1e3 * sum(timer.steps[first : first + steps]) for first in range(0, saves * steps, steps)
     ]
-    return Side(pauses, saves * interval / seconds, memory.mib, counter.written)
+    return Side(pauses, saves * interval / seconds, peak_memory() / 2**20, counter.written)
 
 
 def measure(
