@@ -72,12 +72,8 @@ def learn(
     }
     at_a_time = 1 if gate.task.alone else 2
     with ThreadPoolExecutor(at_a_time) as pool:
-        futures = {key: pool.submit(job.run) for key, job in jobs.items()}
-        try:
-            runs_of = {key: future.result() for key, future in futures.items()}
-        except BaseException:  # a failed run or Ctrl-C: queued runs must not start
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        # After a failed run or Ctrl-C, queued runs do not start.
+        runs_of = dict(zip(jobs, pool.map(lambda job: job.run(), jobs.values()), strict=True))
     place = f"{machine()}, {at_a_time} run(s) at a time with one torch thread each"
     date = time.strftime("%Y-%m-%d")
     for side in kinds:

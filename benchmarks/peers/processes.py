@@ -14,11 +14,10 @@ import torch
 
 from benchmarks.measuring import Measurement, Run
 from benchmarks.peers.libraries import LIBRARIES, builders_of
-from torchrl_gpu.devices.host import keep_freed_memory
+from torchrl_gpu.devices.host import ONE_THREAD, keep_freed_memory
 
 _ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
+    **ONE_THREAD,
     "JAX_PLATFORMS": "cpu",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
