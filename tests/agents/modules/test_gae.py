@@ -8,14 +8,6 @@ from agents.modules.gae import generalized_advantage, linear_recurrence
 GAMMA, LAMBDA = 0.9, 0.5
 
 
-def column(*values: float) -> Tensor:
-    return torch.tensor(values).reshape(-1, 1)
-
-
-def flags(steps: int, at: int | None = None) -> Tensor:
-    return (torch.arange(steps) == (-1 if at is None else at)).reshape(-1, 1)
-
-
 def in_a_loop(increment: Tensor, coefficient: Tensor) -> Tensor:
     result: list[Tensor] = []
     following = torch.zeros_like(increment[0])
@@ -39,28 +31,6 @@ def test_the_scan_does_not_change_its_inputs() -> None:
     assert linear_recurrence(increment, coefficient).flatten().tolist() == [5, 4, 3, 2, 1]
     assert increment.eq(1).all()
     assert coefficient.eq(1).all()
-
-
-def test_termination_time_limit_and_a_running_episode_in_one_batch() -> None:
-    # Three environments of three steps; the second step ends the first two.
-    reward = column(1.0, 2.0, 3.0).expand(3, 3)
-    value = column(0.5, 1.5, 2.5).expand(3, 3)
-    next_value = column(1.0, 10.0, 4.0).expand(3, 3)
-    terminated = torch.cat([flags(3, 1), flags(3), flags(3)], dim=1)
-    truncated = torch.cat([flags(3), flags(3, 1), flags(3)], dim=1)
-    advantage = generalized_advantage(
-        reward, value, next_value, terminated, truncated, GAMMA, LAMBDA
-    )
-    # delta = r + 0.9 V' - V: 1.4, 9.5 and 4.1; at the termination 2 - 1.5 = 0.5
-    last = 4.1
-    expected = torch.tensor(
-        [
-            [1.4 + 0.45 * 0.5, 1.4 + 0.45 * 9.5, 1.4 + 0.45 * (9.5 + 0.45 * last)],
-            [0.5, 9.5, 9.5 + 0.45 * last],
-            [last, last, last],
-        ]
-    )
-    torch.testing.assert_close(advantage, expected)
 
 
 def test_advantages_equal_those_of_torchrl() -> None:
