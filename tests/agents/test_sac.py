@@ -156,29 +156,7 @@ def test_layer_norm_is_in_the_networks_of_its_setting() -> None:
     }
 
 
-def density_by_differences(action: float, mean: float, std: float) -> float:
-    """Return the density at `action` as the numerical derivative of the distribution function."""
-    normal = torch.distributions.Normal(
-        torch.tensor(mean, dtype=torch.float64), torch.tensor(std, dtype=torch.float64)
-    )
-    step = 1e-6
-    upper = normal.cdf(torch.tensor(math.atanh(action + step), dtype=torch.float64))
-    lower = normal.cdf(torch.tensor(math.atanh(action - step), dtype=torch.float64))
-    return float((upper - lower) / (2 * step))
-
-
-@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.0), (-1.5, 0.5)])
-def test_log_probability_equals_that_of_the_density(mean: float, log_std: float) -> None:
-    torch.manual_seed(0)
-    means = torch.full((200, 1), mean, dtype=torch.float64)
-    action, log_prob = sample_tanh_normal(means, torch.full_like(means, log_std))
-    for one, its_log_prob in zip(action[:, 0].tolist(), log_prob[:, 0].tolist(), strict=True):
-        if abs(one) < 0.999:
-            expected = density_by_differences(one, mean, math.exp(log_std))
-            assert math.exp(its_log_prob) == pytest.approx(expected, rel=1e-4)
-
-
-def test_log_probabilities_of_dimensions_add_up() -> None:
+def test_log_probability_is_the_sum_over_the_dimensions_of_the_density_after_tanh() -> None:
     mean, log_std = torch.randn(5, 3), torch.randn(5, 3).clamp(-1, 1)
     torch.manual_seed(1)
     _, joint = sample_tanh_normal(mean, log_std)
