@@ -22,7 +22,7 @@ from typing import Annotated, NamedTuple
 
 import psutil
 import torch
-from pydantic import Field
+from pydantic import Field, Json
 
 from benchmarks.fixture import Count, Seconds
 from benchmarks.report import Figures, main, print_machine, print_table
@@ -96,7 +96,7 @@ def growth(values: Sequence[float]) -> float:
 
 def measure(
     *,
-    trainings: Annotated[Sequence[str], Field(min_length=1)] = ("sac fanuc", "ppo marinenav"),
+    trainings: Json[Annotated[Sequence[str], Field(min_length=1)]] = ("sac fanuc", "ppo marinenav"),
     turns: Count = 6,
     minutes: Seconds = 60.0,
     device: str = "auto",
