@@ -88,26 +88,6 @@ def test_options_for_many_environments_solve_the_identity_task(
     solve_the_identity_task(Case(agent_class, "continuous"), tmp_path, **options)
 
 
-@every_agent
-def test_equal_seeds_give_equal_parameters(case: Case, tmp_path: Path) -> None:
-    runs = []
-    for run in range(2):
-        trainer = make_trainer(
-            case,
-            tmp_path / str(run),
-            seed=7,
-            options={"rollout_length": 8},
-            total_frames=256,
-            random_frames=64,
-            evaluation_env=None,
-        )
-        before = parameters(trainer.agent)
-        trainer.train()
-        runs.append(parameters(trainer.agent))
-    assert any(not torch.equal(before[name], value) for name, value in runs[0].items())
-    assert_equal(*runs)
-
-
 @pytest.mark.directml
 @every_agent
 def test_a_run_resumed_twice_equals_an_uninterrupted_run(case: Case, tmp_path: Path) -> None:

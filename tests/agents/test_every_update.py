@@ -13,6 +13,7 @@ from agents.dqn import ValueBasedAgent
 from agents.modules.encoders import ObservationEncoderFactory
 from tests.helpers.agents import (
     BATCH,
+    CASES,
     OBSERVATION,
     WITH_SCHEDULES,
     Case,
@@ -34,6 +35,15 @@ every_value_based_agent = every_agent_that(
 )
 every_off_policy_actor_critic = every_agent_that(
     lambda case: issubclass(case.agent_class, OffPolicyAgent) and case.actions == "continuous"
+)
+
+every_agent_and_kind_of_critic = pytest.mark.parametrize(
+    ("case", "settings"),
+    [(case, {}) for case in CASES]
+    + [
+        (Case(SAC, "continuous"), {"critic": "categorical", "twins": twins})
+        for twins in ("minimum", "average")
+    ],
 )
 
 
@@ -208,9 +218,11 @@ def test_actor_update_increases_the_value_of_its_actions(case: Case) -> None:
     assert losses_of(agent, batch)["loss/actor"].item() < before - 0.01
 
 
-@every_agent
-def test_loss_under_autocast_is_close_to_single_precision(case: Case) -> None:
-    agent = case.make()
+@every_agent_and_kind_of_critic
+def test_loss_under_autocast_is_close_to_single_precision(
+    case: Case, settings: dict[str, Any]
+) -> None:
+    agent = case.make(**settings)
     batch = make_batch(agent)
     expected = losses_of(agent, batch)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -219,9 +231,11 @@ def test_loss_under_autocast_is_close_to_single_precision(case: Case) -> None:
         torch.testing.assert_close(found[name].float(), loss, atol=0.05, rtol=0.05, msg=name)
 
 
-@every_agent
-def test_losses_metrics_and_priorities_of_a_batch_are_those_of_its_parts(case: Case) -> None:
-    agent = case.make(value_clip=0.1, saturation_penalty=0.1)
+@every_agent_and_kind_of_critic
+def test_losses_metrics_and_priorities_of_a_batch_are_those_of_its_parts(
+    case: Case, settings: dict[str, Any]
+) -> None:
+    agent = case.make(value_clip=0.1, saturation_penalty=0.1, **settings)
     batch = make_batch(agent)
     active = torch.ones(BATCH, 1, dtype=torch.bool)
     active[:5] = False
@@ -248,23 +262,6 @@ def test_update_does_not_change_its_batch(case: Case) -> None:
     agent.update(batch)
     assert set(batch.keys(True, True)) == set(before.keys(True, True))
     assert (batch == before).all()
-
-
-@pytest.mark.parametrize("twins", ["minimum", "average"])
-def test_losses_of_categorical_critics_are_those_of_their_parts_and_pass_autocast(
-    twins: str,
-) -> None:
-    case = Case(SAC, "continuous")
-    agent = case.make(critic="categorical", twins=twins)
-    batch = make_batch(agent)
-    with EqualDraws():
-        whole, first, rest = (agent.loss(part).terms for part in (batch, batch[:8], batch[8:]))
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            halves = agent.loss(batch).terms
-    for name, loss in whole.items():
-        parts = (8 * first[name] + (BATCH - 8) * rest[name]) / BATCH
-        torch.testing.assert_close(parts, loss, msg=name)
-        torch.testing.assert_close(halves[name].float(), loss, atol=0.05, rtol=0.05, msg=name)
 
 
 @every_value_based_agent
