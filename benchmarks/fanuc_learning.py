@@ -13,10 +13,10 @@ time, so the table does not use the curve run. The picture shows both.
 from pathlib import Path
 
 from benchmarks.fixture import Count
-from benchmarks.learning.report import draw
-from benchmarks.learning.results import Result, Run, Series
+from benchmarks.learning.results import Run
 from benchmarks.learning.runs import OurJob, new_folder
 from benchmarks.report import Figures, main, print_machine, print_table, require
+from benchmarks.report import picture as picture_of
 from torchrl_gpu.intervals import wilson_interval
 
 MILESTONES = (0.90, 0.95, 0.98)
@@ -52,21 +52,7 @@ def learn(
     for seed in range(seeds):
         curves.append(_train(seed, folder / f"seed_{seed}" / "curve", *CURVE))
         timed.append(_train(seed, folder / f"seed_{seed}" / "timed"))
-    sides = {"from the untrained policy on": curves, "the whole command": timed}
-    draw(
-        [
-            Result(
-                "sac",
-                title,
-                "success",
-                made[0].frames,
-                MILESTONES[-1],
-                Series("SAC", "", "", "", made),
-            )
-            for title, made in sides.items()
-        ],
-        picture,
-    )
+    draw(curves, timed, picture)
 
     points = {success: [run.reaches(success) for run in timed] for success in MILESTONES}
     reached = {success: [p and p.seconds for p in found] for success, found in points.items()}
@@ -108,6 +94,30 @@ def _interval(run: Run) -> str:
     assert run.episodes is not None
     low, high = wilson_interval(round(run.score * run.episodes), run.episodes)
     return f"{low:.1%} to {high:.1%}"
+
+
+def draw(curves: list[Run], timed: list[Run], path: Path) -> None:
+    """Draw success rate over frames, a line for each seed: curve runs left, timed runs right."""
+    sides = {
+        "agent=sac env=fanuc, from the untrained policy on": curves,
+        "the whole command": timed,
+    }
+    with picture_of(path, panels=2) as panels:
+        for panel, (title, runs) in zip(panels, sides.items(), strict=True):
+            for run in runs:
+                thousands = [point.frames / 1000 for point in run.curve]
+                success = [100 * point.score for point in run.curve]
+                panel.plot(thousands, success, marker=".", label=f"seed {run.seed}")
+            panel.axhline(98, color="grey", linewidth=0.8, linestyle="--", label="98 %")
+            panel.set(
+                title=title,
+                xlabel="environment steps, thousands",
+                ylabel="targets reached within 15 mm, %",
+                xlim=(0, None),
+                ylim=(-2, 102),
+            )
+            panel.grid(alpha=0.3)
+            panel.legend(loc="lower right")
 
 
 if __name__ == "__main__":
