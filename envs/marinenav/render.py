@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from envs.marinenav.colregs import give_way_angle
 from envs.marinenav.perception import SENSING_RANGE
 from envs.marinenav.physics import VESSEL_LENGTH, VESSEL_WIDTH, current
 from envs.marinenav.placement import MAP_SIZE
 from envs.marinenav.sea import GOAL_RADIUS, Episode
-from envs.marinenav.simulator import pick
+from envs.marinenav.simulator import pick, to_host
 from torchrl_gpu.environments.captions import grid
 
 Colour = tuple[int, int, int]
@@ -63,13 +62,14 @@ class SeaRenderer:
         self._steps: dict[int, int] = {}
 
     def draw(self, episode: Episode, index: int | Sequence[int] = 0) -> Tensor:
-        """Draw the current state of one sea, or of several in a grid, on the host.
+        """Draw the current state of one sea, or of several in a grid.
 
-        The image is `[720, 720, 3]`, uint8; less high for a grid with empty rows.
+        Returns:
+            Image `[720, 720, 3]`, uint8, on the host; less high for a grid with empty rows.
         """
         seas = [index] if isinstance(index, int) else list(index)
         chosen = torch.tensor(seas, device=episode.sea.steps.device)
-        shown = tree_map(Tensor.cpu, pick(episode, chosen))
+        shown = to_host(pick(episode, chosen))
         rows, columns = grid(len(seas))
         size = SIZE // columns
         picture = Image.new("RGB", (size * columns, size * rows), DEEP)

@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torch.utils._pytree import tree_map
 from torchrl.data import Bounded, Composite, Unbounded
 
 from envs.marinenav.page import settings_of, write_page
@@ -18,7 +17,15 @@ from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
 from envs.marinenav.sea import Episode, Sea, terms_of
-from envs.marinenav.simulator import TURNS, SimulationState, Simulator, flatten, unflatten
+from envs.marinenav.simulator import (
+    TURNS,
+    SimulationState,
+    Simulator,
+    duplicate,
+    flatten,
+    unflatten,
+    write,
+)
 from envs.streams import seed_streams, streams_of
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -109,10 +116,9 @@ class SeaEnv(Environment):
         )
         self._captures = graphs == "on" or (graphs == "auto" and accelerator.captures)
         if self._captures:
-            # No two of its tensors in the same memory.
-            self._state = tree_map(Tensor.clone, self._state)
+            self._state = duplicate(self._state)  # no two of its tensors in the same memory
             self._begin_captures()
-        self._before = [tree_map(Tensor.clone, self._state.now.sea)]  # the last step, of all seas
+        self._before = [duplicate(self._state.now.sea)]  # the last step, of all seas
         self._has_begun = False
         self._renderer = SeaRenderer()
         self._units = units
@@ -253,9 +259,7 @@ class SeaEnv(Environment):
 
     def _kept(self, old: Tensors, new: Tensors) -> Tensors:
         """Return new tensors; with graphs, in the memory of the old ones, which the graphs use."""
-        if not self._captures:
-            return new
-        return tree_map(lambda to, value: to if to is value else to.copy_(value), old, new)
+        return write(old, new) if self._captures else new
 
     def observe(self) -> TensorDict:
         """Return the current observations as a reset would, for instance after loading a state."""
@@ -324,7 +328,7 @@ class SeaEnv(Environment):
     def sea(self) -> Sea:
         """State of all seas in SI units, read-only; the last dimension is the sea."""
         sea = self._state.now.sea
-        return tree_map(Tensor.clone, sea) if self._captures else sea
+        return duplicate(sea) if self._captures else sea
 
     def metrics(self) -> dict[str, Tensor]:
         """Return the mean stage of the current episodes, `[]`, as `curriculum/stage`, from 0.

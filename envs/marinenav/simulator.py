@@ -174,6 +174,21 @@ def put(tensors: Tensors, seas: Tensor, values: Tensors) -> Tensors:
     return _map(lambda a, b: a.index_copy(-1, seas, b), tensors, values)
 
 
+def duplicate(tensors: Tensors) -> Tensors:
+    """Return copies of the tensors, each in its own memory."""
+    return _map(Tensor.clone, tensors)
+
+
+def write(tensors: Tensors, values: Tensors) -> Tensors:
+    """Copy values into the memory of tensors, and return the tensors."""
+    return _map(lambda to, value: to if to is value else to.copy_(value), tensors, values)
+
+
+def to_host(tensors: Tensors) -> Tensors:
+    """Return the tensors on the CPU."""
+    return _map(Tensor.cpu, tensors)
+
+
 def flatten(tensors: Any) -> dict[str, Tensor]:
     """Return the tensors of nested named tuples by their paths, such as `now.sea.motion`."""
     return dict(TensorDict.from_namedtuple(tensors).flatten_keys(".").items())
