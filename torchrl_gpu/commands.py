@@ -1,6 +1,7 @@
 """Commands that are functions: arguments in the `name=value` form of the main program."""
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -25,7 +26,7 @@ def call_with_arguments(
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
         text, *_ = re.split(r"\n\n(?:Returns|Raises):", inspect.getdoc(function) or "")
-        print(text.replace("\nArgs:", "\nSettings:"))
+        show(text.replace("\nArgs:", "\nSettings:"))
         return 0
     try:
         return function(**read_arguments(function, arguments))
@@ -34,6 +35,14 @@ def call_with_arguments(
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def show(text: str) -> None:
+    """Print a text, or as much of it as a reader such as `head` takes."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # Python would write the rest at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:

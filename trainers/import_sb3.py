@@ -8,7 +8,7 @@ from pathlib import Path
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
-from torchrl_gpu.commands import asks_for_help
+from torchrl_gpu.commands import asks_for_help, show
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
@@ -39,7 +39,7 @@ _EXAMPLE = ("env=gym", "env.name=CartPole-v1")
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report of `import_model`, or the help; return the exit code."""
-    print(USAGE if asks_for_help(arguments) else import_model(arguments))
+    show(USAGE if asks_for_help(arguments) else import_model(arguments))
     return 0
 
 

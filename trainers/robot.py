@@ -14,7 +14,7 @@ from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import atomic_file, new_file
-from torchrl_gpu.commands import asks_for_help, check_once
+from torchrl_gpu.commands import asks_for_help, check_once, show
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
@@ -49,7 +49,7 @@ _EXAMINERS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Examination]]] = 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the report of `examine`, or the help; return the exit code."""
-    print(USAGE if asks_for_help(arguments) else examine(arguments))
+    show(USAGE if asks_for_help(arguments) else examine(arguments))
     return 0
 
 

@@ -183,7 +183,7 @@ class _FlagParser(argparse.ArgumentParser):
 
 def _start(arguments: list[str]) -> int:
     """Do what the flags say: help, information, settings, a sweep, or a run."""
-    from torchrl_gpu.commands import check_once
+    from torchrl_gpu.commands import check_once, show
     from trainers.components.choices import as_settings, check_choices
 
     parser = _FlagParser(add_help=False, allow_abbrev=False)
@@ -209,7 +209,7 @@ def _start(arguments: list[str]) -> int:
     if flags.help:
         from trainers.command_line.help import help_text
 
-        print(help_text(runs[0]))
+        show(help_text(runs[0]))
     elif flags.info:
         from trainers.command_line.composition import read_settings, show_info
 

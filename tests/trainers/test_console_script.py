@@ -48,6 +48,17 @@ def test_the_script_returns_the_exit_code_of_the_program(
     assert "Raises:" not in printed
 
 
+@pytest.mark.parametrize("arguments", [["agent=sac", "--help"], ["compare", "--help"]])
+def test_a_reader_may_take_less_than_the_whole_help(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write) as output:
+        program = [sys.executable, "-m", "trainers.run", *arguments]
+        ended = subprocess.run(program, stdout=output, stderr=subprocess.PIPE, cwd=PROJECT.parent)
+    assert ended.returncode == 0
+    assert not ended.stderr
+
+
 SCRIPT = "import sys\nfrom trainers.run import main\nsys.exit(main())\n"
 
 

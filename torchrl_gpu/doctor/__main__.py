@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.commands import call_with_arguments, show
 from torchrl_gpu.devices.device import resolve_device
 from torchrl_gpu.doctor.findings import find
 from torchrl_gpu.doctor.measurements import measure
@@ -42,8 +42,8 @@ def examine(
     findings = find()
     measured = measure([torch.device("cpu"), chosen], seconds) if measurements else []
     if not json:
-        print(as_text(findings, measured))
-    print(as_json(findings, measured), flush=True)
+        show(as_text(findings, measured))
+    show(as_json(findings, measured))
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import Field
 
 from torchrl_gpu.checkpoints.files import new_file, write_text
-from torchrl_gpu.commands import asks_for_help, read_arguments
+from torchrl_gpu.commands import asks_for_help, read_arguments, show
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.tables import table
 from trainers.comparing.groups import cut, grouped, improvements, over_environments
@@ -61,13 +61,13 @@ def report(arguments: Sequence[str]) -> int:
 
 def _main(arguments: Sequence[str], usage: str, name: str) -> int:
     if asks_for_help(arguments):
-        print(usage)
+        show(usage)
         return 0
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     typed = [each for each in arguments if "=" in each and not Path(each).is_dir()]
     paths = [Path(each) for each in arguments if each not in typed]
     settings = read_arguments(write_page, typed, given=("paths", "name"))
-    print(write_page(paths, name, **settings))
+    show(write_page(paths, name, **settings))
     return 0
 
 
