@@ -109,6 +109,7 @@ def test_an_episode_is_the_same_as_in_the_environment(vortices: int, tmp_path: P
 
 VISIT = """
 const result = {};
+page.open(SETTINGS.scenarios[0]);  // frames may have passed since the page opened
 const { sea } = page.voyage;
 result.seas = SETTINGS.scenarios.length;
 result.about = document.getElementById("about").textContent;
