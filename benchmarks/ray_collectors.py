@@ -119,8 +119,10 @@ def measure(
     """
     torch.set_num_threads(1)
     print_machine()
-    connect(None, cores=1 + MOST_COLLECTORS)  # of all trainings
-    return measure_kills(kills, seed) if kills else measure_speed(rounds, steps)
+    leave = connect(None, cores=1 + MOST_COLLECTORS)  # of all trainings
+    figures = measure_kills(kills, seed) if kills else measure_speed(rounds, steps)
+    leave()
+    return figures
 
 
 if __name__ == "__main__":
