@@ -47,7 +47,7 @@ TARGET_SEEDS = {"train": 0, "eval": 1, "demo": 1}
 _ROBOT: Final = "lr_mate_200ic"
 _HOLD: Final = (10, 0.05)
 
-# The first reaches every target in time, although joints move one after the other. At the second,
+# At the first, targets are reached in time although joints move one after the other. At the second,
 # the tool of an outstretched arm cannot step over a target, 0.03 m wide.
 _DISCRETE_SPEEDS: Final = (1.0, 0.2)
 
@@ -102,7 +102,7 @@ class FanucEnv(ArmEnv):
             reachable.
         discrete_speeds: speeds of the discrete actions, which hold still or move one joint up or
             down, as fractions of its maximum speed at 60 Hz; at another rate, a step turns the
-            joint by the same angle.
+            joint by the same angle, or by less at its maximum speed.
 
     Raises:
         ConfigurationError: an argument is out of range or does not belong to the simulator, Genesis

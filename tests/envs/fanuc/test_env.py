@@ -487,11 +487,12 @@ def test_a_window_can_be_declined(make_env: MakeEnv, monkeypatch: pytest.MonkeyP
 
 
 def test_an_arm_of_seven_joints(make_env: MakeEnv) -> None:
-    env = make_env(urdf="kuka_iiwa/model.urdf")
+    env = make_env(urdf="kuka_iiwa/model.urdf", discrete_speeds=[0.5], control_rate=30)
     check_env_specs(env)
     assert env.action_spec.shape == (4, 7)
     assert env.observation_spec["observation"].shape == (4, 40)
-    assert env.discrete_actions.shape == (29, 7)
+    assert env.discrete_actions.shape == (15, 7)
+    assert env.discrete_actions.abs().max() == 0.25  # the angle of a step at 60 Hz
     assert {capsule.link for capsule in env.robot.capsules} == set(range(8))
 
 
