@@ -23,6 +23,9 @@ class GenesisArms(Arms):
 
     Genesis simulates on the device of the policy where it can, else on the CPU. The attribute
     `entity` is the arm in Genesis.
+
+    Raises:
+        ConfigurationError: Genesis is not installed, or it cannot load the arm.
     """
 
     def __init__(

@@ -53,6 +53,9 @@ class ArmRenderer:
 
     A sphere of radius `target_radius` in metres marks the target, see `add_marker`; dots mark up to
     `trail` positions of the tool.
+
+    Raises:
+        ConfigurationError: PyBullet cannot load the URDF.
     """
 
     def __init__(

@@ -137,6 +137,9 @@ class WorkerPool:
 
     Attributes:
         lost_episodes: number of episodes of the arms of lost workers, since a reader set it to 0.
+
+    Raises:
+        ConfigurationError: PyBullet cannot load the arm.
     """
 
     def __init__(
@@ -240,6 +243,9 @@ class WorkerPool:
         Returns:
             Arms of workers that died or hang, usually none. Their rows of the exchange can be
             incomplete. The workers have been replaced and load `exchange.state` at the next step.
+
+        Raises:
+            WorkerError: a worker could not be replaced.
         """
         lost = []
         patience = Patience(self._step_timeout)
