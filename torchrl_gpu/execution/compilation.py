@@ -25,6 +25,11 @@ _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraph
 _IS_ISOLATING = "isolate_recompiles" in inspect.signature(torch.compile).parameters
 _ISOLATION: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
 
+# At each call, compiled code checks all objects that it was traced with. Functions and other global
+# variables do not change, and are half of them. Torch 2.4 cannot leave them out.
+_CHECKED = getattr(torch.compiler, "skip_guard_on_globals_unsafe", None)
+CHECKS: dict[str, Any] = {} if _CHECKED is None else {"guard_filter_fn": _CHECKED}
+
 # Whether compiled code can hold `backward`, so that losses and gradients are one graph. Autograd
 # then does nothing in an update, which takes up to a fifth less time on a CPU.
 TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
@@ -38,12 +43,13 @@ def compiled(
 ) -> Callable[Arguments, Result]:
     """Return the form of a function that is compiled for a device at its first call.
 
-    The settings are those of `torch.compile`, such as `dynamic`.
+    Later changes of global variables that the function reads have no effect. The settings are
+    those of `torch.compile`, such as `dynamic`.
     """
     options = importlib.import_module("torch._inductor").list_mode_options(_TORCH_MODES[mode])
     if accelerator_of(device).keeps_layouts:
         options["layout_optimization"] = False
-    return torch.compile(function, options=options, **settings, **_ISOLATION)
+    return torch.compile(function, options=options | CHECKS, **settings, **_ISOLATION)
 
 
 def with_traced_gradients(

@@ -64,10 +64,10 @@ class Execution:
     Networks have their last layer in float32, so that losses, targets and distributions are float32
     in every precision, as are parameters and optimizers.
 
-    Compiled are the loss and its gradients, as one function. Acting, the optimizer and
-    `after_update` of the agent stay eager, so that an update may do anything on the host. Captured
-    are policies, whole updates and uniform draws, which may then neither read a value back nor keep
-    state outside tensors; only `advance` of the agent may.
+    Compiled are the loss and its gradients, as one function, with the global variables of its first
+    call. Acting, the optimizer and `after_update` of the agent stay eager, so that an update may do
+    anything on the host. Captured are policies, whole updates and uniform draws, which may then
+    neither read a value back nor keep state outside tensors; only `advance` of the agent may.
 
     A batch whose gradients do not fit into memory is learned from in parts. An execution remembers
     their size for all later batches, so it serves one training.

@@ -21,7 +21,7 @@ from tests.helpers.agents import (
 )
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.compilation import TRACES_GRADIENTS, compiled
+from torchrl_gpu.execution.compilation import CHECKS, TRACES_GRADIENTS, compiled
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses, LossFunction
 from torchrl_gpu.execution.options import Compilation
@@ -37,14 +37,15 @@ class WholeGraph(Execution):
         super().__init__(compile="default", **settings)
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, fullgraph=TRACES_GRADIENTS, backend="eager")
+        is_whole = TRACES_GRADIENTS
+        return torch.compile(function, fullgraph=is_whole, backend="eager", options={**CHECKS})
 
 
 class InParts(WholeGraph):
     """Leaves to Python what torch cannot trace, as `compile` does."""
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, backend="eager")
+        return torch.compile(function, backend="eager", options={**CHECKS})
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +142,16 @@ def test_a_later_hook_is_obeyed() -> None:
     execution.update(agent, make_batch(agent, 1))
     for parameter in group["params"]:
         assert not parameter.grad.any()
+
+
+def test_a_later_setting_is_obeyed() -> None:
+    losses = []
+    for execution in (WholeGraph(), Execution()):
+        agent = QUICKEST.make()
+        for agent.gamma in (0.9, 0.0):
+            update = execution.update(agent, make_batch(agent))
+        losses.append(update.metrics)
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
