@@ -16,11 +16,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from benchmarks.fixture import Count
-from benchmarks.learning.runs import new_folder
 from benchmarks.report import Figures, main, print_machine, print_table
 from torchrl_gpu.datasets.dataset import open_dataset
 from trainers.modes.outcome import RunOutcome
 from trainers.run import run
+from trainers.runs.folders import new_folder
 
 SUCCESS = 0.95
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from benchmarks.fixture import Count
 from benchmarks.learning.results import Run
-from benchmarks.learning.runs import OurJob, new_folder
+from benchmarks.learning.runs import OurJob
 from benchmarks.report import Figures, main, print_machine, print_table, require
 from benchmarks.report import picture as picture_of
 from torchrl_gpu.intervals import wilson_interval
+from trainers.runs.folders import new_folder
 
 MILESTONES = (0.90, 0.95, 0.98)
 CURVE = (

@@ -20,10 +20,11 @@ from pydantic import Field, Json
 
 from benchmarks.fixture import Sizes
 from benchmarks.learning.results import Run
-from benchmarks.learning.runs import OurJob, new_folder
+from benchmarks.learning.runs import OurJob
 from benchmarks.learning.tasks import TASKS, Gate
 from benchmarks.report import Figures, main, print_machine, print_table
 from envs.settings import Seed
+from trainers.runs.folders import new_folder
 
 SUCCESS = 0.9
 HEADER = ("environments", "minutes to 90 %", "each seed", "frames to 90 %", "success at the end")

@@ -21,9 +21,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from benchmarks.fixture import Count
-from benchmarks.learning.runs import new_folder
 from benchmarks.report import Figures, main, print_machine, print_table
 from trainers.run import run
+from trainers.runs.folders import new_folder
 
 # Arguments of each task, and its share of the trials and minutes.
 TASKS = {

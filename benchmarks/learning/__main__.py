@@ -20,10 +20,11 @@ from typing import Literal
 from benchmarks.fixture import Count
 from benchmarks.learning.report import HEADER, RESULTS, render, row
 from benchmarks.learning.results import Result, Series, read_results, write_result
-from benchmarks.learning.runs import OurJob, PeerJob, new_folder
+from benchmarks.learning.runs import OurJob, PeerJob
 from benchmarks.learning.tasks import GATES, Gate
 from benchmarks.report import Figures, machine, main, print_table, require
 from torchrl_gpu.errors import ConfigurationError
+from trainers.runs.folders import new_folder
 
 
 def learn(

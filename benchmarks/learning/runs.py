@@ -17,11 +17,6 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.comparing.runs import read_run
 
 
-def new_folder(runs: Path) -> Path:
-    """Return a folder in `runs` named after the time."""
-    return runs / time.strftime("%Y%m%d_%H%M%S")
-
-
 @dataclass(frozen=True)
 class Job:
     """A run to carry out.

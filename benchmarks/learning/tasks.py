@@ -70,6 +70,7 @@ def _robot(name: str, title: str, *arguments: str, **settings: Any) -> Task:
     return Task(name, title, arguments, measure="success", **settings)
 
 
+CONTINUOUS = ("ppo", "sac", "ddpg", "ac_iqn")
 DISCRETE = ("dqn", "iqn", "rainbow")
 
 _TASKS = (
@@ -157,8 +158,7 @@ GATES = (
     Gate("ac_iqn", TASKS["lunarlander_continuous"], 300_000, 230.0),
     Gate("dqn", TASKS["pong"], 160_000, peer="dqn"),
     Gate("rainbow", TASKS["pong"], 160_000, peer="dqn"),
-    *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in ("ppo", "sac", "ddpg", "ac_iqn")),
-    *(Gate(agent, TASKS["fanuc"], 300_000) for agent in DISCRETE),
+    *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in (*CONTINUOUS, *DISCRETE)),
     Gate("sac", TASKS["fanuc_hold"], 300_000, 0.98),
     Gate("sac", TASKS["fanuc_kuka"], 150_000, 0.98),
     Gate("sac", TASKS["lift_cube"], 300_000, 0.95),

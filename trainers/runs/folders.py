@@ -110,7 +110,7 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
         return
     check_writable(runs, "runs")
     missing = [folder for folder in (runs, *runs.parents) if not folder.exists()]
-    new = _new_folder(runs)
+    new = new_folder(runs)
     try:
         with _locked(new):
             yield new
@@ -164,7 +164,7 @@ def _is_newest(checkpoint: Path) -> bool:
     return checkpoint == CheckpointFolder(checkpoint.parent).latest()
 
 
-def _new_folder(runs: Path) -> Path:
+def new_folder(runs: Path) -> Path:
     """Make a folder named after the time, with a number where another run has begun at once."""
     for folder in numbered(runs / time.strftime("%Y%m%d_%H%M%S")):
         try:
