@@ -121,7 +121,11 @@ def main() -> int:
     It is 0 after success, 1 after an unexpected error, 2 after bad input, 130 after Ctrl-C, 75
     after any other signal that asks to end; a sweep ends with the code of the last run that failed.
     """
-    if (folder := str(Path.cwd())) not in sys.path:
+    try:
+        folder = str(Path.cwd())
+    except FileNotFoundError:
+        return _refuse("the working directory has been deleted; change to another one")
+    if folder not in sys.path:
         sys.path.append(folder)  # classes of the user's own, for the console script too
     command, arguments = next(iter(sys.argv[1:]), ""), sys.argv[2:]
     if command == "redirect":

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests.helpers.program import Call
+from trainers.run import main
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
@@ -41,11 +42,21 @@ def test_the_script_returns_the_exit_code_of_the_program(
     assert found is not None
     monkeypatch.setattr(sys, "argv", ["torchrl-gpu", *arguments])
     monkeypatch.setattr(sys, "path", list(sys.path))
-    main = EntryPoint("torchrl-gpu", found[1], "console_scripts").load()
-    assert main() == code
+    assert EntryPoint("torchrl-gpu", found[1], "console_scripts").load()() == code
     printed = "".join(capsys.readouterr())
     assert output in printed
     assert "Raises:" not in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps the folder")
+def test_a_deleted_working_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "deleted").mkdir()
+    monkeypatch.chdir(tmp_path / "deleted")
+    (tmp_path / "deleted").rmdir()
+    assert main() == 2
+    assert capsys.readouterr().err.startswith("error: the working directory has been deleted;")
 
 
 @pytest.mark.parametrize("arguments", [["agent=sac", "--help"], ["compare", "--help"]])
