@@ -92,7 +92,7 @@ def measure(
     """
     print_machine()
     with tempfile.TemporaryDirectory() as temporary:
-        commands, pages = {}, {}
+        commands, pages, megabytes = {}, {}, {}
         for size in sizes:
             name, folder = f"compare, {size} runs", Path(temporary, str(size))
             make_runs(folder, size, rows)
@@ -100,11 +100,12 @@ def measure(
             output = f"output={pages[name]}"
             commands[name] = ["-m", "trainers.run", "compare", str(folder), output]
         commands["import torch"] = ["-c", "import torch"]
-        spent = [
-            {name: time_of_answer(command) for name, command in commands.items()}
-            for _ in range(starts)
-        ]
-        megabytes = {name: f"{page.stat().st_size / 2**20:.1f}" for name, page in pages.items()}
+        spent = []
+        for _ in range(starts):
+            spent.append({name: time_of_answer(command) for name, command in commands.items()})
+            for name, page in pages.items():
+                megabytes[name] = f"{page.stat().st_size / 2**20:.1f}"
+                page.unlink()  # the command refuses a file that exists
     table: list[list[str]] = []
     figures: dict[str, float] = {}
     for name in commands:

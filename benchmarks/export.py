@@ -23,7 +23,6 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.contract import read_contract
 from trainers.exporting.session import open_session
-from trainers.extras import check_extra
 from trainers.run import run
 from trainers.runs.policy_files import pretrained_policies
 
@@ -79,7 +78,6 @@ def compare(
     Raises:
         ConfigurationError: no policy has such a name, or a package is not installed.
     """
-    check_extra("benchmarks.export", "export", "onnx", "onnxscript", "onnxruntime")
     names = fnmatch.filter(pretrained_policies(), policies)
     if not names:
         raise ConfigurationError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
 import json
 import platform
 import sys
@@ -17,7 +16,7 @@ import torch
 
 from torchrl_gpu.commands import call_with_arguments
 from torchrl_gpu.devices.host import num_cores
-from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.extras import check_extra
 from torchrl_gpu.tables import table
 from trainers.runs.versions import versions
 
@@ -28,14 +27,10 @@ Figures = Mapping[str, Any]
 
 
 class FiguresError(Exception):
-    """Ends a benchmark with 1, because its figures are not those that they have to be.
-
-    Args:
-        figures: the figures.
-    """
+    """Ends a benchmark with 1: its figures fail."""
 
     def __init__(self, figures: Figures) -> None:
-        super().__init__("the figures are not those that they have to be")
+        super().__init__("the figures fail")
         self.figures = figures
 
 
@@ -66,11 +61,7 @@ def require(*packages: str) -> None:
     Raises:
         ConfigurationError: a package is not installed; the message names the extra.
     """
-    missing = [name for name in packages if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f'{", ".join(missing)} not installed: pip install "torchrl-gpu[benchmark]"'
-        )
+    check_extra("this benchmark", "benchmark", *packages)
 
 
 def machine() -> str:

@@ -11,6 +11,7 @@ import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, one_line
+from torchrl_gpu.extras import check_extra
 from torchrl_gpu.signals import stop_signals_deferred
 
 # Bytes that Genesis takes with its kernels, measured on the CPU.
@@ -45,8 +46,7 @@ def start_genesis(device: torch.device) -> Any:
         ConfigurationError: Genesis is not installed, cannot run on this device, or already runs on
             another backend in this process.
     """
-    if importlib.util.find_spec("genesis") is None:
-        raise ConfigurationError('Genesis is not installed: pip install "torchrl-gpu[genesis]"')
+    check_extra("env", "genesis", "genesis")
     logging.getLogger("OpenGL").setLevel(logging.WARNING)
     # torch.compile needs setuptools, which cannot be imported once Genesis has imported Python's
     # distutils.

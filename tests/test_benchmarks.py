@@ -101,7 +101,8 @@ def test_missing_extra_is_named_in_one_line(
 ) -> None:
     code, said = outcomes[command]
     packages = ", ".join(NEEDS[command])
-    assert said == f'error: {packages} not installed: pip install "torchrl-gpu[benchmark]"\n'
+    missing = f"error: this benchmark: {packages} not installed"
+    assert said == f'{missing}; pip install "torchrl-gpu[benchmark]"\n'
     assert code == 2
 
 

@@ -55,8 +55,8 @@ def read_arguments(
 ) -> dict[str, Any]:
     """Return the values of `name=value` arguments, converted to the types of a function.
 
-    Its signature is their schema. Parameters that are `given`, because the caller passes them
-    itself, cannot be typed.
+    The signature of the function is the schema. Parameters that are `given`, because the caller
+    passes them itself, cannot be typed.
 
     Raises:
         ConfigurationError: a name is unknown or missing, a value has the wrong type or range, or

@@ -220,7 +220,7 @@ def _start(arguments: list[str]) -> int:
         check_choices(runs[0])
         show_info(flags.info, read_settings(runs[0]))
     elif flags.cfg:
-        print("---\n".join(settings_of(*run).as_yaml() for run in runs), end="")
+        show("---\n".join(settings_of(*run).as_yaml() for run in runs).rstrip())
     else:
         logging.basicConfig(level=logging.INFO, format="%(message)s")
         if flags.multirun:

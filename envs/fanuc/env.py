@@ -308,7 +308,11 @@ class FanucEnv(ArmEnv):
         return metrics
 
     def render(self, index: int = 0) -> Tensor:
-        """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8."""
+        """Draw one arm, its target and the recent trail of its tool, `[480, 640, 3]`, uint8.
+
+        Raises:
+            ConfigurationError: there is no arm of this index.
+        """
         index = self._checked_index(index)
         joints, tool, target = self._arms.state[:, 0], self.tool_position, self.target
         posture = (values[index].tolist() for values in (joints, target, tool))

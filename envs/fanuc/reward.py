@@ -64,7 +64,7 @@ def judge(
         before: distances to the targets before the step, float32 `[N, 1]`, metres.
         after: distances to the targets after the step, float32 `[N, 1]`, metres.
         observation: observations after the step `[N, D]`, see `ArmEncoder`.
-        calm: hold speed / (speed of the tool + hold speed), float32 `[N, 1]`; None without a limit.
+        calm: see `Arms._calm`, float32 `[N, 1]`.
         effort: mean squared actions, float32 `[N, 1]`, 0 to 1, see `effort_of`.
         time_is_up: whether the episode has reached its time limit, bool `[N, 1]`.
         lost: arms whose step could not be simulated; they are truncated with reward 0.

@@ -77,6 +77,9 @@ def preprocessing_of(
 
     `wanted` is the setting `atari_preprocessing`. Only in training does the loss of a life end an
     episode; other episodes are full games.
+
+    Raises:
+        ConfigurationError: the settings do not fit together, or do not fit the environment.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
     is_atari = str(spec.entry_point).startswith("ale_py.")

@@ -85,6 +85,9 @@ def make_vector(
 
     In mode `demo` it can render images, in mode `train` a `Recorder` of the open episodes is around
     each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment.
+
+    Raises:
+        ConfigurationError: the environment cannot be made with these arguments.
     """
     spec = gymnasium.spec(name.rpartition(":")[2])
     if preprocessing is not None and mode == "demo" and vectorization == "vector_entry_point":

@@ -15,6 +15,9 @@ def draft(file: str, robot: Any) -> str:
     """Return the command that describes an arm as far as its file tells.
 
     Unknown values are `???`, Hydra's missing value. `robot` is the arm in Genesis.
+
+    Raises:
+        ConfigurationError: the file describes no arm with a gripper.
     """
     arm, fingers = _arm_and_fingers(robot, f"env.arm.file={file}")
     links = {link.idx: link for link in robot.links}

@@ -237,7 +237,7 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path, 
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainers.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("torchrl_gpu.extras.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
         settings_of(*COMMAND)
 

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,6 +16,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
 from torchrl_gpu.checkpoints.files import atomic_folder, reason
 from torchrl_gpu.errors import ConfigurationError, one_line, shortened
+from torchrl_gpu.extras import check_extra
 from torchrl_gpu.replay.episodes import Episode
 
 DatasetFormat = Literal["minari", "lerobot"]
@@ -166,9 +166,5 @@ def _module(format: str) -> Any:
         raise ConfigurationError(
             f"a dataset of format {format} needs Python {version} or later; lerobot does not"
         )
-    for package in _NEEDS[format]:
-        if find_spec(package) is None:
-            raise ConfigurationError(
-                f'a dataset of format {format} needs {package}: pip install "torchrl-gpu[data]"'
-            )
+    check_extra(f"a dataset of format {format}", "data", *_NEEDS[format])
     return importlib.import_module(f"torchrl_gpu.datasets.{format}_format")

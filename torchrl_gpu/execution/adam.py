@@ -21,6 +21,7 @@ def adam(
     """Build an Adam optimizer whose step takes as few kernels as the device allows.
 
     The learning rate is a tensor on the device, so that a captured step reads its current value.
+    Steps call no hooks.
 
     Args:
         parameters: parameters to train, or parameter groups.
@@ -150,7 +151,7 @@ def _fused_step(
     """
     beta1, beta2 = group["betas"]
     steps = [state["step"] for state in states]
-    # A number would become a tensor for every parameter anew on a CPU: three times the time.
+    # A number takes three times as long on a CPU, where torch makes a tensor of it per parameter.
     torch._foreach_add_(steps, [_one(parameters[0].device)] * len(steps))
     torch._fused_adam_(
         parameters,

@@ -14,8 +14,8 @@ from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.extras import check_extra
 from torchrl_gpu.processes import Processes
-from trainers.extras import check_extra
 
 _SECONDS_TO_CONNECT: Final = 5.0
 

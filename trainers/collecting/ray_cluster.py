@@ -49,8 +49,9 @@ def connect(address: str | None, cores: int) -> Callable[[], object]:
         cores: number of cores that Ray may reserve where it is started.
 
     Returns:
-        Function that leaves the cluster, and removes the folder of a Ray that was started, as its
-        garbage collection does; it does nothing if this process had connected before.
+        Function that leaves the cluster, and removes the folder of a Ray that was started; without
+        effect if this process had connected before. Keep the function: without it, Python deletes
+        the folder of Ray while Ray runs.
 
     Raises:
         ConfigurationError: there is no cluster at the address, or one of another version.

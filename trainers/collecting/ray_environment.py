@@ -129,7 +129,11 @@ class RayEnvironment(RemoteEnvironment):
                 self.replace(number, error)
 
     def replace(self, number: int, error: RayError) -> None:
-        """Replace a collector of the batch, whose environments begin new episodes."""
+        """Replace a collector of the batch, whose environments begin new episodes.
+
+        Raises:
+            WorkerError: it cannot be replaced.
+        """
         self.replaced += 1
         self._replacements += 1
         process = self.members[number]

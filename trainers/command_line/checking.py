@@ -15,6 +15,7 @@ from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.distributed import backend_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER
+from torchrl_gpu.extras import check_extra
 from torchrl_gpu.place import is_launched, num_processes
 from trainers.collecting.collectors import Collectors
 from trainers.command_line.composition import Composed, one_line_errors
@@ -37,7 +38,6 @@ from trainers.components.sections import (
 )
 from trainers.components.trust import check_plain
 from trainers.evaluation.film import check_num_envs
-from trainers.extras import check_extra
 from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
 from trainers.runs.policy_files import newest_readable

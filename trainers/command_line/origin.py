@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from omegaconf import OmegaConf
 
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.extras import check_extra
 from trainers.command_line.composition import Composed, joined
 from trainers.command_line.early import general_settings
 from trainers.command_line.schema import GeneralSettings
@@ -15,7 +16,6 @@ from trainers.components.choices import SAVED_GROUPS
 from trainers.components.sections import TARGET
 from trainers.components.trust import check_trusted, named
 from trainers.exporting.contract import Contract, read_contract
-from trainers.extras import check_extra
 from trainers.runs.folders import goes_on
 from trainers.runs.policy_files import check_trainable, find_policy, load_checkpoint
 

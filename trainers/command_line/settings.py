@@ -30,7 +30,8 @@ class Settings:
             to train from scratch, and for an agent that does not learn.
         contract: contract of that policy; None for a file.
         state: content of that file; None to read it where it is loaded.
-        evaluation, demo, record, tune: arguments of the classes and functions in `SECTIONS`.
+        evaluation, demo, record, tune: arguments of the classes and functions in
+            `trainers.components.sections.SECTIONS`.
         typed: settings as typed, values by dotted name.
         experiment: name of the preset; None without one.
         config: all settings that are saved with a run, as plain values.

@@ -142,7 +142,8 @@ def draw_intervals(
 ) -> str:
     """Return a picture of values with their intervals, the first one at the top.
 
-    The other arguments are those of `draw_curves`.
+    `title` names the axis. Without `x_range` it shows all rows. A dotted line crosses the picture
+    at each of `levels`.
     """
     step, left = 40, 14
     height = _TOP + step * len(rows) + 26

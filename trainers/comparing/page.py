@@ -43,7 +43,7 @@ _LINES: Final = 40  # runs of a picture of one metric
 
 
 def page(title: str, results: Sequence[Results], output: Path) -> str:
-    """Return the text of the HTML page, which links films relative to the file that it is for."""
+    """Return the text of the HTML page, which links films relative to `output`."""
     room = _EMBEDDED
     is_one = sum(len(group.runs) for each in results for group in each.groups) == 1
     parts = [] if is_one else [f'<p class="note">{_METHOD}</p>']

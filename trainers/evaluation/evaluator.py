@@ -89,7 +89,7 @@ class Evaluator:
 class BorrowingEvaluator(Evaluator):
     """Evaluates policies in the training environment, and restores its state afterwards.
 
-    `begin_anew` is called for one without a saved state.
+    `begin_anew` is called if the environment has no saved state.
     """
 
     def __init__(

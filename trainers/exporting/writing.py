@@ -63,9 +63,9 @@ def export_policy(
 ) -> Contract:
     """Write a policy as a folder of files that agree with it; return their contract.
 
-    The folder appears when all of it has been written and checked: by observations `[N, ...]` in
-    their order. `page` returns the page around the script of a policy, see `Environment.page`; the
-    other arguments are entries of the contract. The policy is on the CPU.
+    The folder must not exist. It appears when all of it has been written, and checked by
+    `observations` `[N, ...]` in the order of the contract. `page` returns the page around the
+    script of a policy, see `Environment.page`. The policy is on the CPU.
     """
     module = _InOrder(policy).eval().requires_grad_(False)
     names, action = list(policy.interface.leaves), action_of(policy.interface)

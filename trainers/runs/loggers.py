@@ -22,7 +22,7 @@ from torchrl.record.loggers.wandb import WandbLogger
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError, one_line
-from trainers.extras import check_extra
+from torchrl_gpu.extras import check_extra
 
 LoggerName = Literal["csv", "tensorboard", "wandb", "trackio"]
 

@@ -27,7 +27,10 @@ class MetricRows:
         self._trainer.system.begin()
 
     def log(self, display: ProgressDisplay) -> None:
-        """Log the row that ends here, show its episodes, and call the callbacks."""
+        """Log the row that ends here, show its episodes, and call the callbacks.
+
+        Refuse a loss that is NaN or infinite; its row is not logged.
+        """
         trainer = self._trainer
         with trainer.timers("log"):
             row = self._take()

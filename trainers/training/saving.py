@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def begin_save(trainer: TorchRLTrainer) -> None:
-    """Take a snapshot, and begin to write it once the checkpoint before is on disk."""
+    """Take a snapshot, and begin to write it once the checkpoint before is on disk.
+
+    Refuse a parameter that is NaN or infinite; nothing is written then.
+    """
     with trainer.timers("save"):
         refuse_nonfinite(trainer, nonfinite(networks_state(trainer.agent)))
         trainer.saver.wait()

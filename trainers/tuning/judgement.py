@@ -16,7 +16,8 @@ from trainers.tuning.watch import Goal
 class Judged:
     """A training by a fresh seed, and the closing evaluation of its best checkpoint.
 
-    `side` is `best`, or names the settings that it is compared with; see `TrialWatch` for the rest.
+    `side` is `best`, or names the settings that it is compared with. `value`, `reached`, `seconds`,
+    `frames` and `error` are those of a `TrialWatch`. `evaluation` is None after a failure.
     """
 
     side: str

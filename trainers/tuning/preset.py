@@ -21,8 +21,8 @@ _NAME, _FOLDER = "tuned", "presets"
 def write_preset(study: Study, settings: Settings, best: Candidate) -> list[str]:
     """Write the best settings as a preset, and return the arguments that train with it.
 
-    It has those that differ from the defaults, and ends at the success. Fewer frames would change
-    schedules that refer to their number.
+    The preset has the settings that differ from the defaults, and ends at the success. Fewer frames
+    would change schedules that refer to their number.
     """
     changed = dict(best.settings)
     if study.goal.objective != "score":

@@ -38,7 +38,7 @@ _RANDOM: Final = 10
 
 @dataclass(frozen=True)
 class Candidate:
-    """Settings that were tried, by dotted name, their trials, and the mean value of these."""
+    """Settings by dotted name, their trials that have ended, and the mean value of these trials."""
 
     settings: Mapping[str, Any]
     trials: Sequence[FrozenTrial]
@@ -75,7 +75,7 @@ class Trial:
 class Study:
     """The study of a command, in its folder; several processes may hold it at once.
 
-    One that exists goes on. The settings in `unused`, see `Agent`, are left out.
+    A study that exists goes on. The settings in `unused`, see `Agent`, are left out.
     """
 
     def __init__(self, settings: Settings, unused: Mapping[str, str] | None = None) -> None:
@@ -144,7 +144,8 @@ class Study:
     def begin(self, deadline: float) -> Trial | None:
         """Begin a trial; None if the study has all its trials, or the time is over.
 
-        The last trials, or those in the last seconds of the call, repeat the best settings.
+        The last trials, or those in the last seconds of the call, repeat the best settings. Refuse
+        settings that another process has refused.
 
         Args:
             deadline: time of `time.perf_counter` at which this call ends its trial.
@@ -226,7 +227,7 @@ class Study:
         raise ConfigurationError(problem)
 
     def wait_for_others(self) -> None:
-        """Wait until no trial runs in another process."""
+        """Wait until no trial runs in another process; refuse settings that one has refused."""
         if running := self._runs_elsewhere():
             logger.info("waiting for the trials of other processes of the study: %d", running)
         while self._runs_elsewhere():

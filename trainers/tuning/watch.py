@@ -27,11 +27,11 @@ _HOPELESS = 3.0
 
 @dataclass(frozen=True)
 class Goal:
-    """The goal of a trial, see `Tuning`; `seconds` is the limit of its training, None for none."""
+    """The goal of a trial, see `Tuning`."""
 
     objective: Objective
-    typed: float | None
-    seconds: float | None
+    typed: float | None  # success of `Tuning`
+    seconds: float | None  # most seconds of training; None for no limit
 
     @property
     def success(self) -> float:

@@ -1,6 +1,5 @@
 """The arms in Genesis keep the contract of the arms in PyBullet."""
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.simulation import ArmGroup
 from tests.helpers.environments import trajectory
 from tests.stand_in import count_host_reads
+from torchrl_gpu import extras
 from torchrl_gpu.errors import ConfigurationError
 
 MakeEnv = Callable[..., FanucEnv]
@@ -278,6 +278,6 @@ def test_a_step_reads_nothing_on_the_host(
 
 
 def test_absent_genesis_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: None)
-    with pytest.raises(ConfigurationError, match=r"Genesis is not installed: .*\[genesis\]"):
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"env: genesis not installed; .*\[genesis\]"):
         FanucEnv(simulator="genesis")

@@ -18,6 +18,7 @@ from tests.helpers.datasets import (
     interface_of,
     random_episodes,
 )
+from torchrl_gpu import extras
 from torchrl_gpu.datasets import dataset as module
 from torchrl_gpu.datasets import lerobot_format
 from torchrl_gpu.datasets.dataset import DatasetFormat, open_dataset, write_dataset
@@ -196,8 +197,8 @@ def test_a_missing_package_is_named_with_its_extra(
     format: DatasetFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(tmp_path / "data", format)
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    match = r'needs \w+: pip install "torchrl-gpu\[data\]"'
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    match = r'not installed; pip install "torchrl-gpu\[data\]"'
     with pytest.raises(ConfigurationError, match=match):
         open_dataset(tmp_path / "data")
     with pytest.raises(ConfigurationError, match=match):

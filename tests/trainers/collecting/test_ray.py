@@ -416,7 +416,7 @@ def test_missing_ray_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     def find_spec(name: str, *arguments: Any) -> Any:
         return None if name == "ray" else find(name, *arguments)
 
-    monkeypatch.setattr("trainers.extras.find_spec", find_spec)
+    monkeypatch.setattr("torchrl_gpu.extras.find_spec", find_spec)
     with pytest.raises(ConfigurationError, match=r'pip install "torchrl-gpu\[ray\]"$'):
         settings_of(*BASE)
 

@@ -229,7 +229,7 @@ def test_a_missing_extra_is_named(
     def find(name: str) -> Any:
         return None if name == missing else find_spec(name)
 
-    monkeypatch.setattr("trainers.extras.find_spec", find)
+    monkeypatch.setattr("torchrl_gpu.extras.find_spec", find)
     setting = "mode=export" if "mode=export" in arguments else "policy=export"
     said = program(*arguments).refusal()
     assert said == f'{setting}: {missing} not installed; pip install "torchrl-gpu[export]"'

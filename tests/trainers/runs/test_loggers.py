@@ -15,8 +15,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from tests.helpers.files import files_limited_to
 from tests.helpers.training import metric_rows
+from torchrl_gpu import extras
 from torchrl_gpu.errors import ConfigurationError
-from trainers import extras
 from trainers.run import settings_of
 from trainers.runs.loggers import LoggerName, MetricLogger
 

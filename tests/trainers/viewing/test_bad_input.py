@@ -8,7 +8,7 @@ import pytest
 
 import tests.envs.gym.environments  # noqa: F401
 from tests.helpers.program import Call
-from trainers import extras
+from torchrl_gpu import extras
 
 DQN = ("agent=dqn", "env=gym", "env.name=CartPole-v1", "experiment=null", "viewer=web")
 
