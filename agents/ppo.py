@@ -208,13 +208,9 @@ class PPO(OnPolicyAgent):
         if not self.normalize_advantages and weight is None:
             return batch
         advantage = batch.get("advantage")
-        if weight is None and self.processes.count == 1:
-            deviation, mean = torch.std_mean(advantage, dim=0, correction=0)  # one operation
-        else:
-            number, mean, variance = weighted_moments(advantage, weight, self.processes)
-            deviation = variance.sqrt()
+        number, mean, variance = weighted_moments(advantage, weight, self.processes)
         if self.normalize_advantages:
-            batch.set("advantage", (advantage - mean) / (deviation + 1e-8))
+            batch.set("advantage", (advantage - mean) / (variance.sqrt() + 1e-8))
         if weight is not None:
             rows = self.processes.count * len(weight)
             batch.set("row_weight", weight * (rows / torch.as_tensor(number).clamp(min=1.0)))
