@@ -133,7 +133,14 @@ def reach(folder: Path, target: Array, robot: Robot, seconds: float = 5.0) -> tu
 if __name__ == "__main__":
     if len(sys.argv) != 5:
         sys.exit(f"usage: python {sys.argv[0]} EXPORT_FOLDER X Y Z")
-    place = np.array([float(number) for number in sys.argv[2:5]])
+    try:
+        place = np.array([float(number) for number in sys.argv[2:5]])
+    except ValueError:
+        place = np.array([np.nan])
+    if not np.isfinite(place).all():
+        sys.exit("X Y Z: write three finite numbers, the target in the base frame in metres")
+    if not (Path(sys.argv[1]) / "contract.json").is_file():
+        sys.exit(f"{sys.argv[1]}: not an exported policy; mode=export writes one")
     end, milliseconds = reach(Path(sys.argv[1]), place, load_robot())
     p50, p99, most = np.quantile(milliseconds, (0.5, 0.99, 1))
     print(f"{1000 * end:.1f} mm from the target")

@@ -459,6 +459,7 @@ REFUSED = {
     "exists": (["runs", "output=kept.html"], "output=kept.html: this file exists; delete it"),
     "suffix": (["runs", "output=page.pdf"], "output=page.pdf: name a .html file"),
     "range": (["runs", "success=2"], "success=2: "),
+    "nan": (["runs", "success=nan"], "success=nan: input should be a finite number"),
     "not finite": (["runs", "mean_return=nan"], "mean_return=nan: input should be a finite number"),
     "typo": (["runs", "outptu=a.html"], "outptu: unknown argument; did you mean output"),
     "twice": (["runs", "output=a.html", "output=b.html"], "output=b.html: leave one of them out"),
