@@ -23,7 +23,7 @@ _TORCH_MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraph
 
 # Each agent has its own share of the compiled forms that torch keeps of one function.
 _IS_ISOLATING = "isolate_recompiles" in inspect.signature(torch.compile).parameters
-_ISOLATION: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
+ISOLATION: dict[str, Any] = {"isolate_recompiles": True} if _IS_ISOLATING else {}
 
 # At each call, compiled code checks all objects that it was traced with. Functions and other global
 # variables do not change, and are half of them. Torch 2.4 cannot leave them out.
@@ -49,7 +49,7 @@ def compiled(
     options = importlib.import_module("torch._inductor").list_mode_options(_TORCH_MODES[mode])
     if accelerator_of(device).keeps_layouts:
         options["layout_optimization"] = False
-    return torch.compile(function, options=options | CHECKS, **settings, **_ISOLATION)
+    return torch.compile(function, options=options | CHECKS, **settings, **ISOLATION)
 
 
 def with_traced_gradients(

@@ -123,7 +123,7 @@ class Execution:
         # Networks whose layers know the library.
         self._informed: set[nn.Module] = set()
         self.announce = _ignore
-        # Compiled functions, by learner and precision.
+        # Compiled functions, by learner, precision and entries of the batch.
         self._compiled: dict[Hashable, Differentiation] = {}
         self._fitting = Fitting("the gradients")
         # Learners with those of their phases whose losses have been checked.
@@ -288,7 +288,8 @@ class Execution:
     def _compiled_step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one compiled gradient step with a prepared batch, and report the first one."""
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
-        key = learner, self.precision
+        # Torch does not notice an optional entry, such as a weight, that later batches have.
+        key = learner, self.precision, tuple(sorted(map(str, batch.keys(True, True))))
         if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")

@@ -21,7 +21,7 @@ from tests.helpers.agents import (
 )
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.execution.compilation import CHECKS, TRACES_GRADIENTS, compiled
+from torchrl_gpu.execution.compilation import CHECKS, ISOLATION, TRACES_GRADIENTS, compiled
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses, LossFunction
 from torchrl_gpu.execution.options import Compilation
@@ -38,14 +38,16 @@ class WholeGraph(Execution):
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         is_whole = TRACES_GRADIENTS
-        return torch.compile(function, fullgraph=is_whole, backend="eager", options={**CHECKS})
+        return torch.compile(
+            function, fullgraph=is_whole, backend="eager", options={**CHECKS}, **ISOLATION
+        )
 
 
 class InParts(WholeGraph):
     """Leaves to Python what torch cannot trace, as `compile` does."""
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return torch.compile(function, backend="eager", options={**CHECKS})
+        return torch.compile(function, backend="eager", options={**CHECKS}, **ISOLATION)
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +144,17 @@ def test_a_later_hook_is_obeyed() -> None:
     execution.update(agent, make_batch(agent, 1))
     for parameter in group["params"]:
         assert not parameter.grad.any()
+
+
+@pytest.mark.skipif(not ISOLATION, reason="this torch keeps one form for all entries")
+def test_an_entry_of_some_batches_counts_in_them() -> None:
+    losses = []
+    for execution in (WholeGraph(), Execution()):
+        agent, batch = QUICKEST.make(), make_batch(QUICKEST.make())
+        for entry in ({"weight": torch.linspace(0, 1, len(batch))}, {}) * 2:
+            update = execution.update(agent, batch.exclude("weight").update(entry))
+            losses.append(update.metrics)
+    torch.testing.assert_close(losses[:4], losses[4:], rtol=1e-4, atol=1e-6)
 
 
 def test_a_later_setting_is_obeyed() -> None:
