@@ -289,7 +289,7 @@ class Execution:
         """Take one compiled gradient step with a prepared batch, and report the first one."""
         started, work = time.perf_counter(), f"the update of {type(learner).__name__}"
         # Torch does not notice an optional entry, such as a weight, that later batches have.
-        key = learner, self.precision, tuple(sorted(map(str, batch.keys(True, True))))
+        key = learner, self.precision, frozenset(batch.keys())
         if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")

@@ -480,8 +480,8 @@ class TorchRLTrainer(CheckedFields):
             state: content of the file if it has been read already, see `load_checkpoint`.
 
         Raises:
-            ConfigurationError: there is no checkpoint, the file cannot be read, or it belongs to
-                another agent or environment.
+            ConfigurationError: the checkpoint does not exist, cannot be read, or belongs to another
+                agent or environment.
         """
         resume(self, checkpoint, state)
         self._is_resumed = True
