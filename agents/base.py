@@ -25,7 +25,7 @@ from agents.modules.encoders import (
 )
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
-from agents.modules.training_state import Resumable, initial_rate
+from agents.modules.training_state import Resumable
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
@@ -33,6 +33,7 @@ from torchrl_gpu.arguments import CheckedFields
 from torchrl_gpu.devices.device import check_device
 from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import starting_rate
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Losses, Update
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -259,7 +260,7 @@ class Agent(CheckedFields, Resumable, ABC):
             rate = self.rate_schedule(self.policy.frames)
             for optimizer in self.optimizers().values():
                 for group in optimizer.param_groups:
-                    scaled = rate * (initial_rate(group) / self.learning_rate)
+                    scaled = rate * (starting_rate(group) / self.learning_rate)
                     if isinstance(group["lr"], Tensor):
                         group["lr"].copy_(scaled)
                     else:

@@ -143,7 +143,9 @@ class PPO(OnPolicyAgent):
     @property
     def rate(self) -> Tensor:
         """The current learning rate `[]`, a tensor that the optimizer reads at each step."""
-        return self.optimizer.param_groups[0]["lr"]
+        group = self.optimizer.param_groups[0]
+        group["lr"] = torch.as_tensor(group["lr"], device=self.device)  # a user may set a number
+        return group["lr"]
 
     @torch.no_grad()
     def prepare(self, rollout: TensorDictBase) -> TensorDictBase:
@@ -261,13 +263,13 @@ class PPO(OnPolicyAgent):
                 "ppo/kl": kl,
                 "ppo/clip_fraction": clip_fraction,
                 "ppo/explained_variance": batch.get("explained_variance").mean(),
-                "ppo/learning_rate": self.rate.clone(),
             },
         )
 
     @torch.no_grad()
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Adapt the learning rate to the KL divergence from the policy that acted."""
+        metrics["ppo/learning_rate"] = self.rate.clone()
         if self.target_kl is not None:
             kl = metrics["ppo/kl"]
             slower = torch.where(kl > 2.0 * self.target_kl, 1.0 / _RATE_FACTOR, 1.0)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.adam import starting_rate
 
 POLICY = "policy."
 _MOMENTS = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")  # of Adam
@@ -147,7 +148,7 @@ def _load_optimizer(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
     """Load moments, and the learning rates if both optimizers began with the same rate."""
     _load_moments(optimizer, saved["state"])
     for group, before in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-        if math.isclose(initial_rate(group), initial_rate(before), rel_tol=1e-6):
+        if math.isclose(starting_rate(group), starting_rate(before), rel_tol=1e-6):
             rate, saved_rate = group["lr"], float(before["lr"])
             group["lr"] = rate.fill_(saved_rate) if isinstance(rate, Tensor) else saved_rate
 
@@ -164,7 +165,7 @@ def _check_optimizer(optimizer: Optimizer, saved: Any) -> None:
     if [len(group["params"]) for group in groups] != sizes:
         raise ConfigurationError("the saved optimizer has other groups of parameters")
     for group in groups:
-        rates = float(group["lr"]), float(group.get("initial_lr", 0.0))
+        rates = float(group["lr"]), starting_rate(group)
         if not all(0.0 <= rate < math.inf for rate in rates):
             raise ConfigurationError("the saved optimizer has a learning rate that is not a number")
     for index, moments in state.items():
@@ -209,13 +210,6 @@ def _load_moments(optimizer: Optimizer, state: Mapping[int, Any]) -> None:
     # Loading replaces the rate tensors by copies, but other code may hold and change the originals.
     for group, own in zip(optimizer.param_groups, groups, strict=True):
         group["lr"] = own["lr"]
-
-
-def initial_rate(group: dict[str, Any]) -> float:
-    """Return the learning rate of a parameter group at the start of training, and keep it there."""
-    if "initial_lr" not in group:
-        group["initial_lr"] = float(group["lr"])
-    return group["initial_lr"]
 
 
 def _kept_names(state: Mapping[str, Tensor]) -> dict[str, str]:

@@ -246,6 +246,7 @@ def test_entropy_bonus_follows_its_schedule_by_frames() -> None:
 @pytest.mark.parametrize(("target_kl", "change"), [(10.0, 1.5), (1e-9, 1 / 1.5)])
 def test_adaptive_learning_rate_follows_the_kl_divergence(target_kl: float, change: float) -> None:
     agent = make(learning_rate=1e-3, target_kl=target_kl)
+    agent.optimizer.param_groups[0]["lr"] = 1e-3  # as users of torch set it
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved
     agent.update(batch)

@@ -29,12 +29,22 @@ def adam(
         device: device of the parameters.
         epsilon: term added to the denominator, above 0.
     """
-    rate = torch.tensor(learning_rate, device=device)
-    optimizer = Adam(parameters, lr=rate, eps=epsilon, **accelerator_of(device).adam_options)
+    options = accelerator_of(device).adam_options
+    optimizer = Adam(parameters, lr=torch.tensor(learning_rate), eps=epsilon, **options)
     for group in optimizer.param_groups:
-        group["initial_lr"] = learning_rate if group["lr"] is rate else float(group["lr"])
-        group["lr"] = torch.tensor(group["initial_lr"], device=device)
+        starting_rate(group)
     return optimizer
+
+
+def starting_rate(group: dict[str, Any]) -> float:
+    """Return the learning rate of a parameter group at the start of training, and keep it there.
+
+    It is kept under another name than the `initial_lr` of torch's schedulers, which would begin
+    with it. Older checkpoints have that name.
+    """
+    if "starting_lr" not in group:
+        group["starting_lr"] = float(group.get("initial_lr", group["lr"]))
+    return group["starting_lr"]
 
 
 class Adam(torch.optim.Adam):
@@ -46,22 +56,30 @@ class Adam(torch.optim.Adam):
     `torch.optim.Adam`, so that each optimizer loads the `state_dict` of the other. Steps agree
     within rounding.
 
-    The parameters of a group have one dtype and one device. The step calls no hooks.
+    The parameters of a group have one dtype and one device, and the learning rate of each group is
+    a separate tensor `[]` there. The step calls no hooks.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
 
     Raises:
-        ConfigurationError: a group has weight decay, AMSGrad or maximization.
+        ConfigurationError: a group, or a loaded one, has weight decay, AMSGrad or maximization.
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; see `torch.optim.Optimizer`."""
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        if unknown := [name for name in ("weight_decay", "amsgrad", "maximize") if group[name]]:
-            raise ConfigurationError(
-                f"Adam: {unknown[0]} is not supported; torch.optim.Adam has it"
-            )
+        _check_options(self.param_groups[-1])
+        _separate_rate(self.param_groups[-1])
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load moments and hyperparameters; the way of the step stays as it is here."""
+        groups = []
+        for own, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            _check_options(saved)
+            groups.append(saved | {name: own[name] for name in ("fused", "foreach", "capturable")})
+        super().load_state_dict({**state_dict, "param_groups": groups})
+        for group in self.param_groups:
+            _separate_rate(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients; see `torch.optim.Optimizer`, whose own method takes far longer."""
@@ -93,6 +111,10 @@ class Adam(torch.optim.Adam):
                 continue
             gradients = [p.grad for p in parameters if p.grad is not None]
             states = [self._state_of(parameter) for parameter in parameters]
+            # A scaler of fp16 sets it where nobody has unscaled the gradients.
+            scale = getattr(self, "grad_scale", None)
+            if scale is not None:
+                torch._foreach_div_(gradients, scale)
             divisor = None if max_norm is None else _excess(gradients, max_norm)
             is_fused = bool(group["fused"])
             if divisor is not None and not (
@@ -120,6 +142,18 @@ class Adam(torch.optim.Adam):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         return state
+
+
+def _check_options(group: dict[str, Any]) -> None:
+    """Refuse a group of parameters with options that the step lacks."""
+    if unknown := [name for name in ("weight_decay", "amsgrad", "maximize") if group[name]]:
+        raise ConfigurationError(f"Adam: {unknown[0]} is not supported; torch.optim.Adam has it")
+
+
+def _separate_rate(group: dict[str, Any]) -> None:
+    """Give a group its own learning rate, a tensor `[]` on the device of its parameters."""
+    device = group["params"][0].device
+    group["lr"] = torch.tensor(float(group["lr"]), device=device)
 
 
 def _excess(gradients: list[Tensor], max_norm: float) -> Tensor:

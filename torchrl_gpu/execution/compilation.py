@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import one_line, shortened
-from torchrl_gpu.execution.learner import Differentiation, Losses
+from torchrl_gpu.execution.learner import Differentiation, Learner, Losses
 from torchrl_gpu.execution.options import Compilation
 
 Arguments = ParamSpec("Arguments")
@@ -53,20 +53,25 @@ def compiled(
 
 
 def with_traced_gradients(
-    compiled: Differentiation, eager: Differentiation, parameters: Sequence[Tensor]
+    compiled: Differentiation, eager: Differentiation, learner: Learner
 ) -> Differentiation:
     """Let a compiled function hold `backward`, where torch traces it.
 
-    While a parameter has a hook, the function runs eagerly: compiled code would ignore the hook.
+    While a trained parameter has a hook, the function runs eagerly: compiled code would ignore the
+    hook.
     """
     if not TRACES_GRADIENTS:
         return compiled
     # An import at the top of the module would take a second of each start.
-    traced = importlib.import_module("torch._dynamo.config").patch(trace_autograd_ops=True)
+    traced = importlib.import_module("torch._dynamo.config").patch(
+        trace_autograd_ops=True, skip_nnmodule_hook_guards=False
+    )
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
-        if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
-            return eager(batch, factor)
+        for optimizer in learner.optimizers().values():
+            for group in optimizer.param_groups:
+                if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in group["params"]):
+                    return eager(batch, factor)
         with traced:
             return compiled(batch, factor)
 

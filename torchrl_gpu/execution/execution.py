@@ -294,9 +294,7 @@ class Execution:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")
             eager = differentiation(partial(checked_loss, learner), self.precision)
-            groups = (g for o in learner.optimizers().values() for g in o.param_groups)
-            trained = [parameter for group in groups for parameter in group["params"]]
-            self._compiled[key] = with_traced_gradients(self.compiled(eager), eager, trained)
+            self._compiled[key] = with_traced_gradients(self.compiled(eager), eager, learner)
         differentiate = self._compiled[key]
         try:
             update = gradient_step(learner, batch, differentiate, self.precision, self._fitting)
@@ -351,6 +349,10 @@ class Execution:
         if key not in self._captured:
             self._captured[key] = CapturedFunction(function, name, self._device)
         return self._captured[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out compiled and captured functions, which hold the agents of this execution."""
+        return self.__dict__ | {"_compiled": {}, "_captured": {}}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that a resumed run needs: of the precision, and all choices."""

@@ -66,3 +66,26 @@ def test_every_parameter_group_has_its_own_learning_rate() -> None:
     one, other = adam(groups, 1e-3, CPU).param_groups
     one["lr"].mul_(2.0)
     assert (one["lr"].item(), other["lr"].item()) == pytest.approx((2e-3, 1e-3))
+
+
+def test_a_loaded_rate_is_a_tensor_and_the_step_stays_that_of_the_device() -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    optimizer = adam([parameter], 1e-3, CPU)
+    before = optimizer.param_groups[0]["fused"], optimizer.param_groups[0]["capturable"]
+    optimizer.load_state_dict(torch.optim.Adam([parameter], lr=0.5).state_dict())
+    (group,) = optimizer.param_groups
+    assert isinstance(group["lr"], Tensor)
+    assert group["lr"].item() == 0.5
+    assert (group["fused"], group["capturable"]) == before
+
+
+def test_later_groups_and_schedulers_have_separate_rates() -> None:
+    parameters = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    optimizer = adam(parameters[:1], 1e-2, CPU)
+    optimizer.param_groups[0]["lr"].fill_(1.0)  # where a scheduler begins
+    for parameter in parameters[1:]:
+        optimizer.add_param_group({"params": [parameter]})
+    factors = [lambda step: 1.0, lambda step: 0.5, lambda step: 0.1]
+    torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+    rates = [group["lr"].item() for group in optimizer.param_groups]
+    assert rates == pytest.approx([1.0, 5e-3, 1e-3])

@@ -147,6 +147,30 @@ def test_a_fused_step_does_nothing_where_a_scaled_gradient_overflows() -> None:
     torch.testing.assert_close(after, before, rtol=0.0, atol=0.0)
 
 
+@pytest.mark.parametrize("unscales", [False, True], ids=["", "unscaled"])
+@pytest.mark.parametrize("is_infinite", [False, True], ids=["finite", "infinite"])
+def test_a_scaler_of_gradients_steps_as_with_torch(
+    is_infinite: bool, unscales: bool, fused: bool
+) -> None:
+    ends = []
+    for kind in (Adam, torch.optim.Adam):
+        network, optimizer = build(kind, fused)
+        if isinstance(optimizer, Adam):  # from an optimizer that leaves its step to torch
+            other = torch.optim.Adam(build(Adam, fused)[0].parameters(), lr=RATE, eps=EPSILON)
+            optimizer.load_state_dict(other.state_dict())
+        scaler = torch.amp.GradScaler("cpu")
+        for factor in (1.0, torch.inf if is_infinite else 2.0, 1.0):
+            optimizer.zero_grad()
+            scaler.scale(factor * network(torch.ones(4, 3)).square().mean()).backward()
+            if unscales:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+        moments = [each["exp_avg_sq"] for each in optimizer.state_dict()["state"].values()]
+        ends.append([network.state_dict(), moments])
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("norm", [float("nan"), float("inf")])
 def test_a_norm_that_is_not_finite_acts_as_in_torch(norm: float, fused: bool) -> None:
     ends = []
@@ -179,8 +203,13 @@ def test_a_device_whose_kernel_ignores_the_scale_clips_too(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("option", ["weight_decay", "maximize", "amsgrad"])
 def test_options_that_it_lacks_are_refused(option: str) -> None:
+    parameters = [nn.Parameter(torch.ones(2))]
+    saved = torch.optim.Adam([{"params": parameters, option: True}]).state_dict()
+    own = Adam(parameters)
     with pytest.raises(ConfigurationError, match=f"Adam: {option} is not supported"):
-        Adam([{"params": [nn.Parameter(torch.ones(2))], option: True}])
+        Adam([{"params": parameters, option: True}])
+    with pytest.raises(ConfigurationError, match=f"Adam: {option} is not supported"):
+        own.load_state_dict(saved)
 
 
 def test_the_gradients_of_other_optimizers_are_clipped_as_well() -> None:

@@ -1,13 +1,16 @@
 """Compiled gradient steps agree with eager ones, for every agent."""
 
+import copy
 import importlib
 import logging
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from tensordict import TensorDictBase
+from torch import nn
 
 from tests.helpers.agents import (
     BATCH,
@@ -144,6 +147,41 @@ def test_a_later_hook_is_obeyed() -> None:
     execution.update(agent, make_batch(agent, 1))
     for parameter in group["params"]:
         assert not parameter.grad.any()
+
+
+@pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch compiles no hooks of modules")
+def test_a_later_hook_of_a_layer_is_obeyed() -> None:
+    execution, agent = WholeGraph(), QUICKEST.make()
+    execution.update(agent, make_batch(agent))
+    layer = agent.policy.actor.get_submodule("network.0")  # type: ignore[attr-defined]
+    before = layer.weight.clone()
+    layer.register_forward_hook(lambda module, inputs, output: output.detach())
+    execution.update(agent, make_batch(agent, 1))
+    assert layer.weight.grad is None
+    torch.testing.assert_close(layer.weight, before, rtol=0.0, atol=0.0)
+
+
+def test_hooks_of_parameters_that_an_optimizer_has_later_are_obeyed() -> None:
+    execution, agent = WholeGraph(), QUICKEST.make()
+    execution.update(agent, make_batch(agent))
+    layer = agent.policy.actor.get_submodule("network.0")  # type: ignore[attr-defined]
+    layer.weight = nn.Parameter(layer.weight.detach().clone())
+    agent.optimizer.param_groups[0]["params"].append(layer.weight)
+    layer.weight.register_hook(torch.zeros_like)
+    execution.update(agent, make_batch(agent, 1))
+    assert not layer.weight.grad.any()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+def test_a_copy_of_agent_and_execution_learns_like_the_original(copied: Any) -> None:
+    agent, execution = QUICKEST.make(), WholeGraph()
+    execution.update(agent, make_batch(agent))
+    pairs = (agent, execution), copied((agent, execution))
+    ends = []
+    for learner, each in pairs:
+        each.update(learner, make_batch(agent, 1))
+        ends.append(parameters(learner))
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.skipif(not ISOLATION, reason="this torch keeps one form for all entries")
