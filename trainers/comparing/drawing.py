@@ -218,7 +218,7 @@ def _finite(*parts: Values) -> list[float]:
 def _padded(values: Sequence[float]) -> tuple[float, float]:
     """Return a range with the values and a margin, 0 to 1 without any."""
     low, high = min(values, default=0.0), max(values, default=1.0)
-    margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
     return low - margin, high + margin
 
 

@@ -81,6 +81,7 @@ def viewer_beside(settings: Settings, env: Environment, run: Path) -> Iterator[N
     assert process.stdout is not None
     reader = threading.Thread(target=_log, args=(process.stdout, over), daemon=True)
     reader.start()
+    logger.info("the viewer is starting; its address follows")
     try:
         with contextlib.suppress(OSError):  # it has ended already
             process.stdin.write(pickle.dumps((settings, run.absolute())))
@@ -105,10 +106,14 @@ def _end(viewer: subprocess.Popen[bytes]) -> None:
 
 
 def _log(stdout: IO[bytes], over: threading.Event) -> None:
-    """Print the lines of the viewer, and one if it ends before the training is over."""
+    """Print the lines of the viewer, and one if it ends too early or never begins."""
+    has_begun = False
     for line in stdout:
+        has_begun = True
         logger.info("%s", line.decode(errors="replace").rstrip())
-    if not over.is_set():
+    if over.is_set() and not has_begun:
+        logger.warning("the viewer had not begun when the training ended")
+    elif not over.is_set():
         logger.warning("the viewer has ended; the training goes on")
 
 

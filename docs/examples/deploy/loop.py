@@ -5,17 +5,24 @@
 Replace `read_sensors` and `send` by those of your robot; contract.json says what each number is.
 """
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
-if len(sys.argv) == 1:
-    sys.exit(f"usage: python {sys.argv[0]} EXPORT_FOLDER [STEPS]")
-folder, steps = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 200
+parser = argparse.ArgumentParser(description="Run an exported policy at its rate.")
+parser.add_argument("folder", type=Path, help="folder of the export, with contract.json")
+parser.add_argument("steps", type=int, nargs="?", default=200, help="number of steps, 200")
+arguments = parser.parse_args()
+folder, steps = arguments.folder, arguments.steps
+if steps < 1:
+    parser.error("steps has to be at least 1")
+for name in ("contract.json", "policy.onnx"):
+    if not (folder / name).is_file():
+        parser.error(f"{folder} has no {name}; `mode=export` writes it")
 contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
 options = onnxruntime.SessionOptions()
 options.intra_op_num_threads = 1

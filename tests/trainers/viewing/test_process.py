@@ -25,7 +25,18 @@ def test_a_viewer_that_fails_says_why_and_the_training_goes_on(
         while "the viewer has ended; the training goes on" not in caplog.text:
             assert time.monotonic() < end, caplog.text
             time.sleep(0.05)
-    lines = [record.message for record in caplog.records]
-    assert lines[0].startswith("watch it at http://localhost:")
-    assert lines[1].startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
-    assert len(lines) == 3
+    begin, address, problem, _ = [record.message for record in caplog.records]
+    assert begin == "the viewer is starting; its address follows"
+    assert address.startswith("watch it at http://localhost:")
+    assert problem.startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
+
+
+def test_a_viewer_that_has_not_begun_by_the_end_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = ("env=gym", "env.name=CartPole-v1", "env.num_envs=2")
+    settings = settings_of("agent=dqn", *env, "viewer=web", "viewer_port=0", "device=cpu")
+    with viewer_beside(settings, DrawnEnv(num_envs=1), tmp_path):
+        pass
+    (line,) = [record.message for record in caplog.records]
+    assert line == "the viewer had not begun when the training ended"
