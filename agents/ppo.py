@@ -209,13 +209,17 @@ class PPO(OnPolicyAgent):
         batch, weight = batch.copy(), _weight(batch)
         if not self.normalize_advantages and weight is None:
             return batch
+        # Moments of the rows of all processes together: they round alike for any number of them.
         advantage = batch.get("advantage")
-        number, mean, variance = weighted_moments(advantage, weight, self.processes)
+        if weight is None:
+            deviation, mean = torch.std_mean(self.processes.gather(advantage), dim=0, correction=0)
+        else:
+            rows = self.processes.gather(torch.cat((advantage, weight), dim=1))
+            number, mean, variance = weighted_moments(rows[:, :1], rows[:, 1:])
+            deviation = variance.sqrt()
+            batch.set("row_weight", weight * (len(rows) / torch.as_tensor(number).clamp(min=1.0)))
         if self.normalize_advantages:
-            batch.set("advantage", (advantage - mean) / (variance.sqrt() + 1e-8))
-        if weight is not None:
-            rows = self.processes.count * len(weight)
-            batch.set("row_weight", weight * (rows / torch.as_tensor(number).clamp(min=1.0)))
+            batch.set("advantage", (advantage - mean) / (deviation + 1e-8))
         return batch
 
     def loss(self, batch: TensorDictBase) -> Losses:
