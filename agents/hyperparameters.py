@@ -15,9 +15,8 @@ from agents.modules.encoders import EncoderFactory
 from torchrl_gpu.arguments import Search
 
 Count = Annotated[int, Field(ge=1)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[Finite, Field(gt=0.0)]
-NonNegative = Annotated[Finite, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0)]
+NonNegative = Annotated[float, Field(ge=0.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
 Switch = Annotated[bool, Search(choices=(False, True))]  # that a search tries both ways
@@ -126,10 +125,10 @@ DoubleQ = Annotated[
 # Distributions of the return
 
 ValueMin = Annotated[
-    Finite, Field(description="lowest atom of a return distribution, in units of reward")
+    float, Field(description="lowest atom of a return distribution, in units of reward")
 ]
 ValueMax = Annotated[
-    Finite,
+    float,
     Field(
         description="highest atom of a return distribution, in units of reward, above `value_min`"
     ),

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import functools
 import inspect
+import math
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,7 +49,7 @@ Note = TypeVar("Note")
 def _ascending(limits: Any, convert: Callable[[Any], tuple[float, float]]) -> tuple[float, float]:
     with contextlib.suppress(ValidationError):
         low, high = convert(limits)
-        if 0 < low <= high:
+        if 0 < low <= high < math.inf:
             return low, high
     raise ValueError("write [lowest, highest], above 0")
 
@@ -361,4 +362,6 @@ def _adapter(function: Callable[..., Any], name: str) -> TypeAdapter[Any] | None
         if (kind.__module__, kind.__name__) == ("torch", "device"):
             instance = Annotated[instance, BeforeValidator(functools.partial(as_device, kind))]
         return TypeAdapter(instance)
-    return TypeAdapter(annotation, config=ConfigDict(arbitrary_types_allowed=True))
+    # No setting is infinite; one without a limit is None.
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    return TypeAdapter(annotation, config=config)

@@ -51,7 +51,7 @@ _HOLD: Final = (10, 0.05)
 # the tool of an outstretched arm cannot step over a target, 0.03 m wide.
 _DISCRETE_SPEEDS: Final = (1.0, 0.2)
 
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Positive = Annotated[float, Field(gt=0)]
 _Speeds = Annotated[Sequence[Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)]
 
 

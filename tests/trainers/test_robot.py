@@ -95,7 +95,7 @@ def test_an_arm_without_a_description_gets_a_draft_that_can_be_typed(program: Ca
         ((str(LR_MATE), "env.home=[0,0]"), "env.home=[0.0, 0.0]: the arm has 6 joints"),
         ((str(LR_MATE), "env.home=[0,2.4,0,0,0,0]"), "has to be above 20 mm"),
         ((str(LR_MATE), "env.home=[4,0,0,0,0,0]"), "4 is beyond the limits of joint 1, -2.967 to"),
-        ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "its setting env.home.0 is NaN or"),
+        ((str(LR_MATE), "env.home=[nan,0,0,0,0,0]"), "input should be a finite number"),
         ((str(LR_MATE), "picture=arm.jpg"), "picture=arm.jpg: name a .png file"),
         ((str(LR_MATE), "picture=/proc/none/arm.png"), "picture=/proc/none/arm.png: this folder"),
         ((str(LR_MATE), "picture=kept.png"), "picture=kept.png: it exists; choose another file"),

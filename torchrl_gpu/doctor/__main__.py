@@ -18,7 +18,7 @@ def examine(
     *,
     device: str = "auto",
     measurements: bool = True,
-    seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 0.3,
+    seconds: Annotated[float, Field(gt=0.0)] = 0.3,
     threads: Annotated[int, Field(ge=1)] | None = None,
     json: bool = False,
 ) -> int:

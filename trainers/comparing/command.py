@@ -75,8 +75,8 @@ def write_page(
     paths: Sequence[Path],
     name: str,
     output: Path | None = None,
-    success: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] = 0.95,
-    mean_return: Annotated[float, Field(allow_inf_nan=False)] | None = None,
+    success: Annotated[float, Field(gt=0, le=1)] = 0.95,
+    mean_return: float | None = None,
 ) -> str:
     """Write the page on runs, and return the tables for the terminal."""
     if not paths:

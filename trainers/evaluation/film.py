@@ -72,8 +72,8 @@ def film(
     episodes: Annotated[int, Field(ge=1)] = 8,
     num_envs: Annotated[int, Field(ge=1)] = 1,
     video: Video = "mp4",
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0,
-    seconds_between: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.5,
+    speed: Annotated[float, Field(gt=0)] = 1.0,
+    seconds_between: Annotated[float, Field(ge=0.0)] = 0.5,
 ) -> Film:
     """Film the greedy policy.
 

@@ -142,7 +142,7 @@ class TorchRLTrainer(CheckedFields):
     evaluation_interval: Annotated[int, Field(ge=1)] = 100_000
     evaluation_episodes: Annotated[int, Field(ge=1)] = 200
     evaluate_untrained: bool = False
-    stop_at_score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    stop_at_score: float | None = None
     checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True

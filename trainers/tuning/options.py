@@ -43,10 +43,10 @@ class Tuning(CheckedFields):
     """
 
     objective: Objective = "seconds"
-    success: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    success: float | None = None
     trials: Annotated[int, Field(ge=1)] = 40
-    seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = 2400.0
-    trial_seconds: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] | None = None
+    seconds: Annotated[float, Field(gt=0.0)] | None = 2400.0
+    trial_seconds: Annotated[float, Field(gt=0.0)] | None = None
     names: Sequence[str] | None = None
     space: dict[str, Any] | None = None
     repeats: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.25

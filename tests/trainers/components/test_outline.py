@@ -111,6 +111,8 @@ def test_outlines_are_read_without_torch() -> None:
         ("env=fanuc env.robot=lr_mate_200id env.urdf=a.urdf", "env.urdf=a.urdf: both name an arm"),
         ("env=fanuc env.simulator=genesis env.num_workers=2", "env.num_workers=2: env.simulator"),
         ("env=lift_cube env.friction=.5", "env.friction=0.5: write [lowest, highest], above 0"),
+        ("env=lift_cube env.mass=[1,inf]", "env.mass=[1, inf]: write [lowest, highest], above 0"),
+        ("agent=sac agent.target_entropy=nan", "agent.target_entropy=nan: input should be"),
         ("env=lift_cube env.mass=[3]", "env.mass=[3]: write [lowest, highest], above 0"),
         ("env=lift_cube env.frame_stack=2", "env.frame_stack=2: there are no images"),
         ("env.curriculum=true env.mixture=true", "env.curriculum, env.mixture: set one"),
