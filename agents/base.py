@@ -209,8 +209,8 @@ class Agent(CheckedFields, Resumable, ABC):
 
         They depend on the batch, the parameters, the phase and random draws alone. Every loss and
         metric is a mean over the rows of the batch, so that a batch can be processed in parts;
-        `prepare_batch` computes whatever depends on several rows. The method changes neither batch
-        nor parameters, and reads no value back to the host.
+        `prepare_batch` computes all quantities that depend on several rows. The method changes
+        neither batch nor parameters, and reads no value back to the host.
         """
 
     def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:

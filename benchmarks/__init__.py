@@ -1,1 +1,1 @@
-"""Benchmarks against other programs, one command each: `python -m benchmarks.NAME`."""
+"""Measurements, one command each: `python -m benchmarks.NAME`."""

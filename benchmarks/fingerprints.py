@@ -48,7 +48,7 @@ def fingerprint(agent: str, env: tuple[str, ...], frames: int) -> str:
 
 
 def _hash(checkpoint: Path) -> str:
-    """Return a hash of the floating-point tensors of all networks, whatever their names are."""
+    """Return a hash of the floating-point tensors of all networks, independent of their names."""
     with safe_open(checkpoint, "pt") as file:
         tensors = [file.get_tensor(key) for key in file.keys() if "/agent/networks/" in key]  # noqa: SIM118
     digests = {

@@ -1,7 +1,7 @@
 """Agents that see images, and their gradient steps on the request of another program.
 
 `benchmarks.versions` starts this file once for each version of the repository, whose modules it
-then imports: it may use only what all of them have. It reads numbers of gradient steps from its
+then imports: it uses only names that all of them have. It reads numbers of gradient steps from its
 standard input, and answers each with the processor time that they took, in seconds.
 """
 

@@ -112,7 +112,7 @@ def measure_parts(
         "policy": lambda: agent.policy(root.to(device)),
     }
     with torch.no_grad():
-        sides = {name: timed(times(part), 1) for name, part in parts.items()}
+        sides = {name: timed(times(part), 1, device=device) for name, part in parts.items()}
         samples = take_turns(sides, rounds)
     env.close()
     return {name: 1.0 / samples.rate(name) for name in parts}
@@ -160,7 +160,7 @@ def compare(
         for way, camera in ways.items():
             parts = measure_parts(num_envs, camera, resolved, rounds)
             names = list(parts)
-            # Samples as the seed counts them: environment and image, without the policy.
+            # A sample is an environment step with its image, without the policy.
             rate = num_envs / (sum(parts.values()) - parts["policy"])
             samples[way][str(num_envs)] = round(rate, 1)
             gain = rate / samples["sequential"][str(num_envs)]

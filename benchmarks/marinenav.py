@@ -1,12 +1,10 @@
 """Measure robot-steps per second of the marine environment, and the overhead of TorchRL.
 
 The reference is the paper's NumPy environment (Multi_Robot_Distributional_RL_Navigation), one sea
-at a time on one core: 871 active robot-steps/s at 5 robots, 4 obstacles and random actions (413
-environment steps/s). This figure is from the notes with which the port of that environment began:
-it was measured on an earlier machine, and cannot be measured here, because the environment is not
-a package and its source is not part of this repository. Only
-active robots count in both cases. Their mean number is measured over whole episodes of random
-actions, because an inactive robot costs as much time as an active one.
+at a time on one core of another machine: 871 active robot-steps/s at 5 robots, 4 obstacles and
+random actions (413 environment steps/s). It is not a package, and its source is not part of this
+repository. Only active robots count in both cases. Their mean number is measured over whole
+episodes of random actions, because an inactive robot costs as much time as an active one.
 
     python -m benchmarks.marinenav
     python -m benchmarks.marinenav device=cuda sizes=[4096,65536,1048576]

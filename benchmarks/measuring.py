@@ -35,8 +35,8 @@ class Samples(Generic[Side]):
     def ratio(self, side: Side, other: Side) -> float:
         """Return the median over the rounds of a side's rate over that of another side.
 
-        It compares what was measured one after the other, because the speed of a shared machine
-        changes from round to round.
+        It compares neighbouring measurements, because the speed of a shared machine changes from
+        round to round.
         """
         pairs = zip(self.rates[side], self.rates[other], strict=True)
         return statistics.median(one / two for one, two in pairs)

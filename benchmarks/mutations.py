@@ -5,8 +5,7 @@ are those of other code: in checkpoints, replays, policy files, `best.json`, `me
 `config.yaml` of an off-policy, an on-policy and a prioritized agent. Damage of the content comes
 with a valid checksum. Each file is read in one way: loaded into a trainer, as a policy alone, or by
 the program, which resumes, evaluates or films. A worker process that reads for more than 5 seconds
-is ended; its memory is limited to what it took for whole files, the size of the damaged one and
-16 MiB.
+is ended; its memory is limited to the need of whole files, the size of the damaged one and 16 MiB.
 
     python -m benchmarks.mutations mutations=10_000
 """
@@ -42,7 +41,7 @@ class Reading(NamedTuple):
         seed: seed of the damage.
         what: agent, file and kind of the damage.
         way: way in which the file was read.
-        end: `loaded`, `refused`, or whatever happened instead.
+        end: `loaded`, `refused`, or the failure in words.
         seconds: time of the reading.
     """
 

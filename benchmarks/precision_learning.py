@@ -7,7 +7,7 @@ checkpoints and compilation.
 
 Updates are eager in fp32 and compiled in bf16.
 
-* `pendulum` and `fanuc`: the points are the evaluations of the run.
+* `fanuc`: the points are the evaluations of the run.
 * `marinenav`: every checkpoint is judged by the paper's protocol on 600 episodes that no run has
   seen, 100 at each of the six levels. The best checkpoint is that of the run's own evaluations,
   which play other episodes; the highest success on the judging episodes would flatter the agent.
@@ -48,13 +48,11 @@ class Comparison(NamedTuple):
     Attributes:
         agents: agents that learn it.
         settings: arguments of the main program that select the task and the points of the curve.
-        percent: whether scores are success rates, and not returns.
         is_judged: whether all checkpoints are judged, or the run's own evaluations are taken.
     """
 
     agents: tuple[str, ...]
     settings: tuple[str, ...]
-    percent: bool = True
     is_judged: bool = False
 
 
@@ -64,15 +62,6 @@ PRECISIONS: Final = {
 }
 
 COMPARISONS: Final = {
-    "pendulum": Comparison(
-        ("sac",),
-        (
-            *("env=gym", "env.name=Pendulum-v1", "trainer.total_frames=10000"),
-            *("trainer.evaluation_interval=2000", "trainer.checkpoint_interval=2000"),
-            *("trainer.evaluation_episodes=20", "evaluation.episodes=200"),
-        ),
-        percent=False,
-    ),
     "fanuc": Comparison(
         ("sac", "ddpg", "ac_iqn", "ppo", "dqn", "iqn", "rainbow"),
         (
@@ -91,7 +80,7 @@ COMPARISONS: Final = {
 
 def learn(
     *,
-    task: Literal["pendulum", "fanuc", "marinenav"],
+    task: Literal["fanuc", "marinenav"],
     agent: Literal["sac", "ddpg", "ac_iqn", "ppo", "dqn", "iqn", "rainbow"] = "sac",
     precision: Literal["fp32", "bf16", "both"] = "both",
     seeds: Json[Annotated[Sequence[Seed], Field(min_length=1)]] = (0, 1, 2),
@@ -100,7 +89,7 @@ def learn(
     """Train in both precisions or in one, and print scores and minutes of all seeds.
 
     Args:
-        task: task to learn: pendulum, fanuc or marinenav.
+        task: task to learn: fanuc or marinenav.
         agent: agent to train: sac; on fanuc any that learns, on marinenav also ac_iqn, ddpg, ppo
             or rainbow (sac).
         precision: precision to train in: fp32, bf16 or both (both).
@@ -131,8 +120,7 @@ def learn(
     for name, figures in learned.items() if len(seeds) > 1 else ():
         columns = zip(*(each.values() for each in figures), strict=True)
         rows.append([f"{name}, mean (deviation)", *map(_spread, columns)])
-    unit = "success, %" if comparison.percent else "mean return"
-    print(f"{agent}, {task}: {unit}, after frames; bf16 is compiled")
+    print(f"{agent}, {task}: success, %, after frames; bf16 is compiled")
     print_table(["precision", *next(iter(learned.values()))[0]], rows)
     return {f"{agent}_{task}": learned}
 
@@ -152,9 +140,8 @@ def figures_of(outcome: RunOutcome, comparison: Comparison) -> dict[str, float]:
     if comparison.is_judged:
         scores = {frames: _judge(checkpoints.path(frames)) for frames in scores}
         best = _judge(outcome.best)
-    factor = 100.0 if comparison.percent else 1.0
-    figures = {f"{frames:,}": round(factor * score, 1) for frames, score in scores.items()}
-    figures["best checkpoint"] = round(factor * best, 1)
+    figures = {f"{frames:,}": round(100.0 * score, 1) for frames, score in scores.items()}
+    figures["best checkpoint"] = round(100.0 * best, 1)
     ends = {"minutes to it": outcome.best, "minutes": checkpoints.paths()[-1]}
     return figures | {
         name: round(load_checkpoint(path)["seconds"] / 60, 2) for name, path in ends.items()

@@ -1,8 +1,8 @@
 """Measure a training that collects by processes of Ray, beside one that steps its environments.
 
 Equal trainings of SAC on fanuc take turns: with the worker processes of the environment, and with
-one and two collectors of Ray on the same machine. Where all share its cores, the figures show what
-Ray costs; what it gains are the cores of other machines.
+one and two collectors of Ray on the same machine. Where all share its cores, the figures show the
+cost of Ray; its gain is the cores of other machines.
 
     python -m benchmarks.ray_collectors
     python -m benchmarks.ray_collectors kills=20

@@ -1,4 +1,4 @@
-"""Measure how long a save pauses the training, what it writes, and what memory it takes.
+"""Measure the pause of the training by a save, its bytes and its memory.
 
 The training is the program's own, with a full replay. It saves after each interval of frames: in
 the background, where each save writes the new transitions; and as a training without these two

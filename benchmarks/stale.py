@@ -134,7 +134,7 @@ def list_stale() -> Figures:
     """Print every result whose measured code has changed since, with the newest such commit.
 
     Raises:
-        ConfigurationError: this is no git checkout with its history.
+        ConfigurationError: this is not a git checkout with its history.
     """
     rows, figures = [], {}
     for file in result_files():

@@ -2,7 +2,7 @@
 
 The training is the README's command, until its first batched step and its first update: imports,
 worker processes, and the frames with random actions. The targets come from the cache, as in every
-run but the first. The processor time of the main process tells what a busy machine adds.
+run but the first. The processor time of the main process leaves out the delays of a busy machine.
 
     python -m benchmarks.startup
 """

@@ -1,4 +1,4 @@
-"""Measure what the viewer costs a training, and how soon its page shows the first picture.
+"""Measure the cost of the viewer for a training, and the time until its first picture.
 
 One training takes turns: without a viewer, and beside one whose page is open in headless Chromium,
 at first as if on another machine (the viewer sends, the browser stands still), then on the cores of

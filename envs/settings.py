@@ -34,14 +34,6 @@ MaxEpisodeSteps = Annotated[
     int,
     Field(ge=1, description="maximum number of steps per episode; longer episodes are truncated"),
 ]
-FrameStack = Annotated[
-    int,
-    Field(
-        ge=1,
-        description="number of last images that the agent observes together; the first image of "
-        "an episode fills the stack",
-    ),
-]
 Device = Annotated[
     torch.device | str,
     AfterValidator(partial(as_device, torch.device)),

@@ -152,5 +152,5 @@ def test_checkpoints_on_marinenav_are_judged_on_unseen_episodes(
 
 
 def test_precision_learning_refuses_an_agent_that_is_not_measured() -> None:
-    with pytest.raises(ConfigurationError, match="agent=ddpg: not measured on pendulum"):
-        precision_learning.learn(task="pendulum", agent="ddpg")
+    with pytest.raises(ConfigurationError, match="agent=dqn: not measured on marinenav"):
+        precision_learning.learn(task="marinenav", agent="dqn")

@@ -6,7 +6,7 @@ come as strata, one array of scores for each task, and each task is resampled by
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Final
 
@@ -56,14 +56,11 @@ def interquartile_mean(scores: Scores) -> Scores:
     return np.asarray(middle.mean(axis=-1))
 
 
-def bootstrap_interval(
-    strata: Sequence[Scores], statistic: Callable[[Scores], Scores] = interquartile_mean
-) -> tuple[Scores, Scores]:
-    """Return the 95 % stratified bootstrap interval of a statistic, by percentiles.
+def bootstrap_interval(strata: Sequence[Scores]) -> tuple[Scores, Scores]:
+    """Return the 95 % stratified bootstrap interval of the interquartile mean, by percentiles.
 
     Args:
         strata: scores of the runs of each task, `[..., N]`, with equal leading dimensions.
-        statistic: function of all scores together, from `[..., S, N]` to `[..., S]`.
 
     Returns:
         Lower and upper bounds, each `[...]`; NaN if a task has a single run, which says nothing
@@ -74,7 +71,7 @@ def bootstrap_interval(
         return unknown, unknown
     generator = np.random.default_rng(0)
     drawn = [runs[..., _draws(generator, runs.shape[-1])] for runs in strata]
-    low, high = np.percentile(statistic(np.concatenate(drawn, axis=-1)), _BOUNDS, axis=-1)
+    low, high = np.percentile(interquartile_mean(np.concatenate(drawn, axis=-1)), _BOUNDS, axis=-1)
     return low, high
 
 

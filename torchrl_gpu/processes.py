@@ -13,7 +13,7 @@ PATIENCE: Final = timedelta(minutes=10)
 class Processes:
     """The processes of a run. This class is a run of one process: it returns each value as it is.
 
-    Whatever depends on the data of all processes goes through this object: gradients, metrics,
+    All values that depend on the data of all processes go through this object: gradients, metrics,
     moments, priorities, frames and requests to stop. `DistributedProcesses` overrides the methods
     for several processes. All processes call them in the same order, with tensors of the same
     shapes.

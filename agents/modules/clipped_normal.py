@@ -8,6 +8,7 @@ Source: Fujita and Maeda, "Clipped Action Policy Gradient", arXiv 1802.07564.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -50,16 +51,11 @@ def entropy(log_std: Tensor) -> Tensor:
     return (log_std + _HALF_LOG_TWO_PI + 0.5).sum(dim=-1, keepdim=True)
 
 
-def log_cdf(x: Tensor) -> Tensor:
-    """Return log Phi(x) of the standard normal, elementwise, float32, accurate in both tails.
-
-    Equals `torch.special.log_ndtr`, but uses only operations that every backend has.
-    """
-    return _LogCdf.apply(x)
-
-
 class _LogCdf(torch.autograd.Function):
-    """log Phi with its derivative N / Phi in closed form.
+    """log Phi of the standard normal, elementwise, float32, accurate in both tails.
+
+    Equals `torch.special.log_ndtr`, but uses only operations that every backend has. Its derivative
+    N / Phi is in closed form.
 
     `where` computes both branches for all elements. A branch may be infinite or NaN beyond its
     range, which would spoil the gradient if autograd went through the branches.
@@ -84,3 +80,6 @@ class _LogCdf(torch.autograd.Function):
         # In the tail, exponents differ by less than their rounding errors.
         slope = torch.where(x > _TAIL, torch.exp(log_density - value), 1.0 / mills)
         return gradient * slope
+
+
+log_cdf: Callable[[Tensor], Tensor] = _LogCdf.apply

@@ -20,7 +20,7 @@ from envs.lift_cube.observation import SceneEncoder, observation_elements
 from envs.lift_cube.simulation import STEP_SECONDS, Simulation, environment_memory
 from envs.lift_cube.starts import Starts, check_cube_range, draw_sizes
 from envs.lift_cube.task import Judge, Task
-from envs.settings import Device, FrameStack, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
+from envs.settings import Device, MaxEpisodeSteps, Mode, NumEnvs, Seed, with_defaults
 from torchrl_gpu.arguments import Range, checked
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
@@ -54,7 +54,8 @@ class LiftCubeEnv(ArmEnv):
         task: `lift`, or `reach` to touch the cube only.
         pixels: observe images of a camera at the wrist, stacked by `frame_stack`, instead of the
             position of the cube.
-        frame_stack: more than 1 needs `pixels`.
+        frame_stack: number of last images that the agent observes together; the first image of an
+            episode fills the stack; more than 1 needs `pixels`.
         arm: description of the arm.
         camera: description of the camera at the wrist; without `pixels` it appears only
             in films.
@@ -94,7 +95,7 @@ class LiftCubeEnv(ArmEnv):
         num_envs: NumEnvs = 16,
         task: Task = "lift",
         pixels: bool = False,
-        frame_stack: FrameStack = 1,
+        frame_stack: Annotated[int, Field(ge=1)] = 1,
         arm: Arm = PANDA,
         camera: WristCamera = WRIST_CAMERA,
         device: Device = "cpu",
@@ -114,9 +115,7 @@ class LiftCubeEnv(ArmEnv):
         if not (pixels or filmed):
             refuse_unseen(camera)
         check_cube_range(cube_range, arm)
-        settings = {"num_envs": num_envs, "arm": arm, "size": size}
-        images = {"pixels": pixels, "frame_stack": frame_stack, "camera": camera}
-        self.capabilities = self.capabilities_of(settings | images, torch.device(device))
+        self.capabilities = self.capabilities_of(locals(), torch.device(device))
         wrist = camera if pixels or filmed else None
         self.simulation = Simulation(
             arm,
@@ -274,8 +273,10 @@ class LiftCubeEnv(ArmEnv):
         in the home posture, stays within the limits of the joints and ignores contacts. It does not
         disturb the episodes.
         """
-        state = self.simulation.state_dict()
         goal = position.reshape(-1, 3).to(self._low)
+        if not len(goal):
+            return goal.new_zeros(position.shape[:-1], dtype=torch.bool)
+        state = self.simulation.state_dict()
         _, gaps, tilts = self.simulation.postures(goal)
         self.simulation.load_state_dict(state)
         self._episodes.scene = self.simulation.observe()

@@ -37,9 +37,7 @@ class Progress(NamedTuple):
     lifted: Tensor  # both pads touch the cube, and it has left the floor
     success: Tensor  # the task is solved
     reward: Tensor
-    quantities: (
-        Tensor  # of the terms of the reward `[T, N]`: times the factors in `TERMS`, the terms
-    )
+    quantities: Tensor  # `[T, N]`; a term of the reward is its factor in `TERMS` times its quantity
 
 
 class Judge:

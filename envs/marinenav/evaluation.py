@@ -107,11 +107,13 @@ def evaluate(
         scenarios, "float32", noise, normalize=normalize, device=device, seed=seed
     )
     module = policy if isinstance(policy, nn.Module) and policy.training else None
-    if module is not None:
-        module.eval()
-    rows = _play(env, policy).cpu().double()
-    if module is not None:
-        module.train()
+    try:
+        if module is not None:
+            module.eval()
+        rows = _play(env, policy).cpu().double()
+    finally:
+        if module is not None:
+            module.train()
     levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
     return Results(
         tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),

@@ -31,6 +31,8 @@ from envs.marinenav.perception import FAR_AWAY
 from envs.marinenav.physics import (
     CORE_RADIUS,
     GROUND_VELOCITY,
+    MAX_THRUST,
+    MIN_THRUST,
     MOTION_ROWS,
     POSITION,
     VESSEL_WIDTH,
@@ -50,6 +52,7 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
 Pair = tuple[Coordinate, Coordinate]
 Radius = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Thrust = Annotated[float, Field(ge=MIN_THRUST, le=MAX_THRUST)]
 
 
 class _Lists(BaseModel):
@@ -94,11 +97,11 @@ class Scenario(_Lists):
     theta0: list[Finite]  # headings, rad
     # Velocities through the water: x, y, yaw, in the world frame; m/s, rad/s.
     velocity_r0: list[tuple[Finite, Finite, Finite]]
-    left_thrust0: list[Finite]  # N
-    right_thrust0: list[Finite]  # N
+    left_thrust0: list[Thrust]  # N
+    right_thrust0: list[Thrust]  # N
     vortices: Vortices
     obstacles: Obstacles
-    level: Annotated[int, Field(ge=0)] = 0  # of the evaluation
+    level: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of the evaluation
 
 
 def _has_room(scenario: Scenario) -> Scenario:

@@ -243,7 +243,7 @@ class SeaEnv(Environment):
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
         if mask is None or not self._has_begun:
-            # The first reset starts all seas, whatever the mask selects.
+            # The first reset starts all seas, with any mask.
             self._keep(self._simulator.begin(self._state))
             self._has_begun = True
         else:
@@ -296,7 +296,7 @@ class SeaEnv(Environment):
         """Seed each sea: see `Environment.set_seeds`.
 
         The frames are rounded down to the first of `TURNS`, so that all later episodes are those of
-        the seeds, whatever came before.
+        the seeds, independent of earlier ones.
         """
         frames = self._state.frames
         turns = TURNS * len(seeds) * self._simulator.difficulty.processes

@@ -1,1 +1,1 @@
-"""Acting: policy wrapper, exploration, robots of a group, and collector."""
+"""Acting: policy wrapper, its interface, exploration and collector."""

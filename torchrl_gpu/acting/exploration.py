@@ -51,8 +51,8 @@ class GaussianNoise:
 class MixedNoise:
     """Adds normal noise whose scale differs from environment to environment.
 
-    Some environments follow the policy closely while others explore widely, whatever the stage of
-    training is: sigma_i = low + i / (N - 1) (high - low) in environment i of N, for actions in
+    Some environments follow the policy closely while others explore widely, at every stage of
+    training: sigma_i = low + i / (N - 1) (high - low) in environment i of N, for actions in
     [-1, 1].
 
     Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under

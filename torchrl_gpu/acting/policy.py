@@ -36,7 +36,7 @@ class PolicyWrapper(TensorDictModuleBase):
     """Batched policy: reads a TensorDict of observations and adds `action` to it.
 
     The policy explores in train mode (`policy.train()`) and is greedy in eval mode
-    (`policy.eval()`), whatever TorchRL's global exploration type is. Observations may have any
+    (`policy.eval()`), regardless of TorchRL's global exploration type. Observations may have any
     number of leading batch dimensions. No value is read back to the host.
 
     Args:

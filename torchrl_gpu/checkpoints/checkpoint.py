@@ -299,7 +299,7 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     except OSError as error:
         raise ConfigurationError(f"checkpoint={path}: {reason(error)}") from error
     if is_file:
-        if path.stem.endswith("_replay"):
+        if _REPLAY_NAME.fullmatch(path.name):
             main = path.with_name(path.name.replace("_replay", ""))
             raise ConfigurationError(f"checkpoint={path} holds only the replay buffer; use {main}")
         return path

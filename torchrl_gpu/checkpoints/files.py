@@ -1,4 +1,4 @@
-"""Files that are written whole, and paths that overwrite none."""
+"""Files that are written as a whole, and paths that do not exist yet."""
 
 import contextlib
 import errno

@@ -141,7 +141,7 @@ def about(interface: PolicyInterface) -> dict[str, Any]:
 
 @contextmanager
 def reading_dataset(path: Path) -> Iterator[None]:
-    """Report whatever the block cannot do with the files of a dataset in one line.
+    """Report an error of the block about the files of a dataset in one line.
 
     Raises:
         ConfigurationError: the block raised an error of Python or of a library that reads them.

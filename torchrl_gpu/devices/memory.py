@@ -110,7 +110,7 @@ def _limit_of(device: torch.device) -> int | None:
 
 
 def named(setting: str, count: int) -> str:
-    """Return a count with the name of its setting, or with words for what it counts."""
+    """Return a count with the name of its setting, or with words for the counted things."""
     return f"{count:,} {setting}" if " " in setting else f"{setting}={count}"
 
 
@@ -131,7 +131,7 @@ def check_memory(
         needed: function that returns the size in bytes for a count; ascending.
         count: value of the setting.
         device: device of the memory.
-        setting: name of the setting, or words for what the count is of, as in "frames of a file".
+        setting: name of the setting, or words for the counted things, as in "frames of a file".
         purpose: user of the memory, for the message.
         minimum: smallest count that is of use.
 

@@ -1,4 +1,4 @@
-"""Base class of environments: TorchRL's API, and what this library uses besides it."""
+"""Base class of environments: TorchRL's API and the additions of this library."""
 
 import contextlib
 import operator
@@ -48,7 +48,7 @@ class Environment(EnvBase):
     `torchrl_gpu.environments.adapter.as_environment` converts any other `EnvBase`.
 
     Attributes:
-        capabilities: what this environment can do.
+        capabilities: abilities of this environment.
         stall_seconds: seconds of a step or reset after which a training reports that the simulator
             does not answer; None for never, as where the environment watches its own processes.
         counters: names of the metrics that count events; the counts of several processes are added,

@@ -77,7 +77,7 @@ def _reader(
         bounds = Bounded(0, 255, (*batch, *pixels), device, torch.uint8)
         return Reader(path, batch, bounds, has_channels_last=has_channels_last)
     name = ".".join(path)
-    # Channels may be last by accident where the numbers are no bytes.
+    # Channels may be last by accident where the numbers are not bytes.
     is_picture = is_picture and not has_channels_last
     if dtype is None or dtype.is_complex or (is_picture or len(shape) > 3):
         raise ConfigurationError(

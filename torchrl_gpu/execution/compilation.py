@@ -88,7 +88,7 @@ def compiler_problem(error: Exception) -> str | None:
 
 
 def is_interrupted(error: BaseException | None) -> bool:
-    """Whether a signal has ended the C++ compiler, which Ctrl-C reaches as well as this program."""
+    """Return whether a signal has ended the C++ compiler, which Ctrl-C reaches as well."""
     while error is not None:
         if isinstance(error, subprocess.CalledProcessError):
             return error.returncode < 0

@@ -14,8 +14,7 @@ from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _logger = logging.getLogger(__name__)
 
-# The processes agree on a size after calls 1, 2, 4, 8, ... and every 1024 calls from then on:
-# memory mostly ends at once, and an agreement makes the hosts wait for one another.
+# Memory mostly ends at once, and an agreement makes the hosts wait for one another.
 _AGREEMENT_CALLS = 1024
 
 Result = TypeVar("Result")

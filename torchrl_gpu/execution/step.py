@@ -42,7 +42,7 @@ def checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
 
 
 def _problem(losses: Any) -> str | None:
-    """Return what is wrong with the result of a loss function; None if nothing is.
+    """Return the fault in the result of a loss function; None without one.
 
     Types and shapes decide, which a compiler knows: its code has no trace of the check.
     """

@@ -73,11 +73,13 @@ class Arrays:
         build: Any = pkgutil.resolve_name(target) if isinstance(target, str) else target
         if render_mode not in (None, *RENDER_MODES):
             raise ConfigurationError(f"render_mode={render_mode}: use {RENDER_MODES[0]} or None")
-        known = parameters_of(build).keys() - {"num_envs"}
+        parameters = parameters_of(build)
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        known = parameters.keys() - {"num_envs"}
         if "num_envs" in settings:
             raise ConfigurationError("num_envs: gymnasium.make_vec(id, num_envs=...) makes several")
         for name in settings:
-            if name not in known:
+            if name not in known and not takes_any:
                 raise ConfigurationError(f"{name}: no such setting{suggest(name, known)}")
         if isinstance(device := settings.get("device"), str):
             settings = {**settings, "device": resolve_device(device)}

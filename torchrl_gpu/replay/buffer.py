@@ -62,8 +62,7 @@ class ReplayBuffer(CheckedFields):
             if the episode ends or the following steps are not stored.
         gamma: discount factor per environment step in the sum of n-step rewards, 0 to 1.
         frame_stacks: number of frames of each observation that is a stack, by key, see
-            `torchrl_gpu.environments.environment.Environment`; keys of other observations are
-            ignored. None for no stacks.
+            `Capabilities`; keys of other observations are ignored. None for no stacks.
         setting: name of the argument or setting that determines the capacity, see `check_memory`.
 
     Attributes:
@@ -222,7 +221,7 @@ class ReplayBuffer(CheckedFields):
         return int(self._next_step - self._oldest_steps[0])
 
     def step_of_age(self, age: int) -> TensorDict:
-        """Return a complete step `[num_envs]`, whatever `n_step` is. Reads the device: slow.
+        """Return a complete step `[num_envs]`, for any `n_step`. Reads the device: slow.
 
         Its age is 1 for the newest step, and at most `complete_steps`. `append` takes the result.
         """

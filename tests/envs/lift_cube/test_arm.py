@@ -177,6 +177,7 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
         if asked:
             position = torch.tensor([[[0.3, 0.1, 0.2]], [[0.7, 0.0, 0.1]], [[0.3, 0.0, 0.9]]])
             assert one_jaw.is_reachable(position).tolist() == [[True], [False], [False]]
+            assert one_jaw.is_reachable(position[:0]).shape == (0, 1)
         action = torch.full((2, 4), 0.3)
         steps = [one_jaw.step(one_jaw.observe().set("action", action)) for _ in range(3)]
         return torch.stack([step["next", "observation"] for step in steps])

@@ -166,6 +166,11 @@ def _without(key: str) -> dict[str, Any]:
             "episodes.0: the vessels 0 and 1 overlap at the start; put them at least 2.5 m",
         ),
         (
+            {"episodes": [{**CROSSING, "left_thrust0": [0.0, 5000.0]}]},
+            "left_thrust0.1: input should be less than or equal to 1000",
+        ),
+        ({"episodes": [{**CROSSING, "level": 2**63}]}, "episodes.0.level: input should be less"),
+        (
             {"format": "marinenav scenarios", "episodes": [{**CROSSING, "levl": 3}]},
             "episodes: unknown field levl; did you mean level?",
         ),

@@ -265,6 +265,8 @@ def test_find_checkpoint_accepts_files_and_folders(tmp_path: Path) -> None:
         assert find_checkpoint(place) == latest
         assert find_checkpoint(place, best=True) == best
     assert find_checkpoint(best) == best
+    named = best.rename(tmp_path / "without_replay.safetensors")
+    assert find_checkpoint(named) == named
     with pytest.raises(ConfigurationError, match=f"only the replay buffer; use .*{latest.name}"):
         find_checkpoint(replay_path(latest))
 

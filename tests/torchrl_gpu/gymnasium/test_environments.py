@@ -209,6 +209,16 @@ def test_success_and_last_observation_are_those_of_the_episode_that_ended() -> N
     assert not np.array_equal(info["final_obs"][0], observation[0])
 
 
+def test_an_environment_of_the_user_may_take_any_setting() -> None:
+    def build(num_envs: int, **options: int) -> IdentityEnv:
+        assert options == {"size": 3}
+        return IdentityEnv(num_envs=num_envs)
+
+    BatchedEnv(build, num_envs=2, size=3).close()
+    with pytest.raises(ConfigurationError, match=r"^size: no such setting"):
+        BatchedEnv(IdentityEnv, num_envs=2, size=3)
+
+
 def test_a_fleet_is_one_environment_with_the_reward_of_its_vessels(
     fleet: VectorEnv[Any, Any, Any],
 ) -> None:
