@@ -188,6 +188,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         (lower >= upper, "with lower < upper"),
         (velocity <= 0, "with velocity > 0"),
         (effort <= 0, "with effort > 0"),
+        (np.array([j.find("mimic") is not None for j in joints]), "without <mimic>"),
     ):
         if wrong.any():
             raise _InvalidDescriptionError(f"needs a joint {names[wrong.argmax()]} {rule}")

@@ -264,16 +264,6 @@ def test_atoms_of_a_different_range_are_refused(case: Case, settings: dict[str, 
 
 
 @every_agent
-def test_resumed_agent_learns_exactly_like_an_uninterrupted_one(case: Case) -> None:
-    agent = trained(case)
-    other = resumed(case, agent)
-    for one in (agent, other):
-        torch.manual_seed(5)
-        one.update(make_batch(one, seed=9))
-    assert_equal(parameters(agent), parameters(other))
-
-
-@every_agent
 @pytest.mark.parametrize("moment", [torch.ones(1), torch.ones(0), torch.tensor(1)])
 def test_moments_that_do_not_fit_are_refused(case: Case, moment: Tensor) -> None:
     """A fused step would write beyond them."""

@@ -17,7 +17,6 @@ from torchrl.data import Bounded, Composite, Unbounded
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from agents.modules.normalization import RewardNormalizer, RunningMoments
-from benchmarks.fixture import random_transitions
 from tests.helpers.agents import BATCH, CASES, CPU, WITH_ALL_OPTIONS, Case, make_batch
 from tests.helpers.draws import EqualDraws
 from tests.helpers.gloo import on_gloo_ranks
@@ -30,7 +29,6 @@ from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 from torchrl_gpu.processes import ONE_PROCESS, Processes
-from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 RANKS = 2
 HALF = BATCH // RANKS
@@ -194,23 +192,6 @@ def count_of(agent: Agent) -> Tensor:
     return moments.count.clone()
 
 
-def sample(processes: Processes) -> dict[str, Tensor]:
-    """Return a batch of a prioritized replay: its weights, priorities, and their sum."""
-    torch.manual_seed(processes.rank)
-    replay = PrioritizedReplayBuffer(
-        64, SPEC, ACTION_SPEC, CPU, priority_exponent=1.0, processes=processes
-    )
-    for _ in range(20):
-        replay.extend(random_transitions(SPEC, ACTION_SPEC))
-    everything = replay.sample(1000)
-    # From 1 to 2 on rank 0, from 3 to 6 on rank 1.
-    priority = (1.0 + 2.0 * processes.rank) * (1.0 + everything["place"] / 64.0)
-    replay.update_priorities(everything, priority)
-    batch = replay.sample(16)
-    priority = (1.0 + 2.0 * processes.rank) * (1.0 + batch["place"] / 64.0)
-    return {"weight": batch["weight"], "priority": priority}
-
-
 def check_learning(processes: Processes) -> dict[str, Any]:
     """Train all agents as one of two ranks."""
     return {
@@ -230,7 +211,6 @@ def check_pair(processes: Processes) -> dict[str, Any]:
     return {
         "moments": normalize(processes),
         "counts": resume(processes),
-        "sample": sample(processes),
     }
 
 
@@ -303,21 +283,6 @@ def test_loading_on_all_ranks_does_not_multiply_the_samples(pair: Sequence[dict[
     for result in pair:
         counts = {name: int(count) for name, count in result["counts"].items()}
         assert counts == {"saved": BATCH, "loaded": BATCH, "joined": BATCH, "updated": 2 * BATCH}
-
-
-def test_each_rank_samples_its_share_with_weights_of_the_whole(
-    pair: Sequence[dict[str, Any]],
-) -> None:
-    batches = [result["sample"] for result in pair]
-    assert [len(batch["weight"]) for batch in batches] == [16, 16]
-    assert max(float(batch["weight"].max()) for batch in batches) == pytest.approx(1.0)
-    for batch in batches:
-        # Within a rank the weights are in proportion to 1 / priority.
-        product = batch["weight"].flatten() * batch["priority"]
-        torch.testing.assert_close(product, product[:1].expand_as(product), rtol=1e-4, atol=0.0)
-    # The priorities of rank 1 are three times those of rank 0, and so is their sum.
-    scales = [(batch["weight"].flatten() * batch["priority"])[0] for batch in batches]
-    torch.testing.assert_close(scales[1], 3.0 * scales[0], rtol=1e-4, atol=0.0)
 
 
 def check_four(processes: Processes) -> dict[str, Any]:

@@ -355,12 +355,10 @@ def test_settings_that_are_not_separate_texts_are_refused(argument: Any) -> None
         run(argument)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_mistyped_settings_and_help_are_answered_without_torch() -> None:
+    cases = [
         (["agent=sacc", "env=fanuc"], "error: unknown agent sacc; choose"),
         (["agent=sac", "env=fanuc", "agent.learnig_rate=1"], "did you mean learning_rate?"),
-        (["agent=sac", "env=fanuc", "env.num_envs=0"], "env.num_envs=0: input should be"),
         (["agent=sac", "env=fanuc", "seeds=3"], "seeds: unknown setting; did you mean seed?"),
         (["agent=sac", "env=fanuc", "gamma=0.9"], "gamma: unknown setting; did you mean agent.ga"),
         (["agent=sac", "env=gym"], "env.name: GymnasiumEnv needs this setting: Gymnasium id "),
@@ -368,18 +366,21 @@ def test_settings_that_are_not_separate_texts_are_refused(argument: Any) -> None
         (["agent=sac", "env=fanuc", "demo.video=avi"], "demo.video=avi: input should be 'mp4'"),
         (["agent=sac", "env=fanuc", "--help"], ""),
         (["agent=ppo", "env=gym", "env.name=CartPole-v1", "--help"], ""),
-    ],
-)
-def test_mistyped_settings_and_help_are_answered_without_torch(
-    arguments: list[str], said: str
-) -> None:
-    code = (
-        f"import sys; from trainers.run import main; sys.argv[1:] = {arguments}; code = main()\n"
-        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; sys.exit(code)"
-    )
+    ]
+    code = f"""if True:
+        import contextlib, io, sys
+        from trainers.run import main
+
+        for arguments, said in {cases}:
+            sys.argv[1:] = arguments
+            with contextlib.redirect_stderr(io.StringIO()) as errors:
+                code = main()
+            assert said in errors.getvalue(), (arguments, errors.getvalue())
+            assert code == (2 if said else 0), (arguments, code)
+            assert "torch" not in sys.modules and "numpy" not in sys.modules, arguments
+        """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert said in done.stderr
-    assert done.returncode == (2 if said else 0), done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_values_have_the_types_that_were_typed() -> None:
@@ -460,45 +461,6 @@ def test_unexpected_error_while_a_sweep_is_checked_does_not_end_the_others(
     assert re.search(
         r"Trained for 64 frames in .* s, building and closing evaluation included\.", output
     )
-
-
-_BROKEN = """
-import gymnasium
-
-class Broken(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (3,))
-    action_space = gymnasium.spaces.Box(-1, 1, (1,))
-
-    def reset(self, seed=None, options=None):
-        return self.observation_space.sample(), {}
-
-    def step(self, action):
-        return self.observation_space.sample(), self.reward(), False, False, {}
-
-    def reward(self):
-        return 1 / 0
-
-gymnasium.register("Unfinished-v0", Broken)
-"""
-
-
-def test_an_exception_of_an_environment_is_shown_without_the_frames_of_the_program(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: Call
-) -> None:
-    file = tmp_path / "broken_environment.py"
-    file.write_text(_BROKEN)
-    monkeypatch.syspath_prepend(tmp_path)
-    settings = ["agent=sac", "env=gym", "env.name=broken_environment:Unfinished-v0", "device=cpu"]
-    for more in ([], ["-m", "seed=3"]):
-        ended = program(*settings, "trainer.show_progress=false", *more)
-        assert ended.code == 1
-        _, _, shown = ended.err.partition("error: ")
-        heading, title, *frames = shown.splitlines()
-        assert heading == f"ZeroDivisionError in {file}"
-        assert title == "Traceback (most recent call last):"
-        functions = [line.split()[-1] for line in frames if line.startswith('  File "')]
-        assert functions == ["step", "reward"]
-        assert frames[-1] == "ZeroDivisionError: division by zero"
 
 
 def test_an_exception_of_the_program_is_shown_with_all_frames(

@@ -62,11 +62,16 @@ def saved(program: Program) -> tuple[int, list[str]]:
 
 # The workers of an environment receive only the signals to the group.
 @pytest.mark.parametrize(
-    ("env", "send"),
-    [(GYM, os.kill), (GYM, os.killpg), (FANUC, os.killpg)],
-    ids=["gym-process", "gym-group", "fanuc-group"],
+    ("env", "send", "number"),
+    [
+        pytest.param(GYM, os.kill, "SIGTERM", id="gym-process-SIGTERM"),
+        pytest.param(FANUC, os.killpg, "SIGINT", id="fanuc-group-SIGINT"),
+        *(
+            pytest.param(GYM, os.killpg, number, id=f"gym-group-{number}")
+            for number in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
+        ),
+    ],
 )
-@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
 def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     env: tuple[str, ...],
     send: Callable[[int, int], None],
@@ -139,12 +144,15 @@ SLOW = (
 )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
-    ("interval", "said"),
+    ("number", "interval", "said"),
     [
-        (40, r" To resume from frames_000000000040.safetensors:\n  .* checkpoint={run_folder} "),
-        (4000, " Nothing has been saved yet.\n"),
+        (
+            signal.SIGINT,
+            40,
+            r" To resume from frames_000000000040.safetensors:\n  .* checkpoint={run_folder} ",
+        ),
+        (signal.SIGTERM, 4000, " Nothing has been saved yet.\n"),
     ],
 )
 def test_a_second_signal_ends_the_run_at_once(
@@ -297,8 +305,11 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     assert " mode=eval checkpoint=runs/" in program.output
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["process", "group"])
-@pytest.mark.parametrize("mode", ["eval", "demo", "record"])
+@pytest.mark.parametrize(
+    ("mode", "send"),
+    [("eval", os.kill), ("demo", os.kill), ("demo", os.killpg), ("record", os.kill)],
+    ids=["eval", "demo-process", "demo-group", "record"],
+)
 def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
     mode: str, send: Callable[[int, int], None], start: Start
 ) -> None:

@@ -1,6 +1,7 @@
 """Agents that do not learn, in mode=eval and mode=demo of the command line."""
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,7 @@ def evaluate(program: Call, folder: Path, agent: str, *arguments: str) -> dict[s
     return content
 
 
-@every_untrained_agent
-@pytest.mark.parametrize("env", ENVIRONMENTS)
+@pytest.mark.parametrize(("agent", "env"), zip(cycle(UNTRAINED), ENVIRONMENTS, strict=False))
 def test_eval_works_in_every_environment(
     agent: str, env: str, tmp_path: Path, program: Call
 ) -> None:
@@ -92,8 +92,7 @@ def test_eval_works_in_every_environment(
     assert written["episodes"] == 2
 
 
-@every_untrained_agent
-@pytest.mark.parametrize("env", DRAWN)
+@pytest.mark.parametrize(("agent", "env"), zip(cycle(UNTRAINED), DRAWN, strict=False))
 def test_demo_films_every_environment_that_can_draw(
     agent: str, env: str, program: Call, tmp_path: Path
 ) -> None:

@@ -11,8 +11,6 @@ from agents.modules.normalization import (
     weighted_moments,
 )
 from tests.helpers.agents import Case, every_agent_that, losses_of, make_batch
-from tests.helpers.ranks import on_ranks
-from torchrl_gpu.processes import Processes
 
 CPU = torch.device("cpu")
 
@@ -49,23 +47,6 @@ def test_a_batch_of_weight_zero_changes_no_moment() -> None:
     moments.update(torch.full((5, 2), 9.0), torch.zeros(5, 1))
     assert moments.mean.tolist() == [0.0, 0.0]
     assert moments.variance.tolist() == [1.0, 1.0]
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_moments_of_several_processes_are_those_of_all_samples(weighted: bool) -> None:
-    torch.manual_seed(0)
-    samples = 3.0 + 2.0 * torch.randn(2, 100, 3)
-    weight = (torch.rand(2, 100, 1) < 0.5).float() if weighted else None
-    expected = RunningMoments(3)
-    expected.update(samples, weight)
-
-    def update(processes: Processes) -> dict[str, torch.Tensor]:
-        moments, rank = RunningMoments(3), processes.rank
-        moments.update(samples[rank], None if weight is None else weight[rank], processes)
-        return dict(moments.state_dict())
-
-    for moments in on_ranks(2, update):
-        torch.testing.assert_close(moments, dict(expected.state_dict()))
 
 
 def test_vectors_are_normalized_and_other_observations_pass() -> None:

@@ -118,6 +118,7 @@ def _edited(text: str) -> str:
         (_edited('velocity="6.108652" => velocity="0"'), "velocity > 0"),
         (_edited('velocity="6.108652" => speed="1"'), 'velocity=""'),
         (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "joint_1 whose axis is not zero"),
+        (_edited('</joint> => <mimic joint="a"/></joint>'), "without <mimic>"),
         (_edited('<origin xyz="0 0 0.33" => <origin xyz="0 0 high"'), "0 0 high"),
     ],
 )
@@ -127,8 +128,3 @@ def test_invalid_urdf_raises_a_one_line_error(tmp_path: Path, content: str, mess
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_robot(urdf=str(path))
     assert str(path) in str(caught.value)
-
-
-def test_missing_urdf_raises_a_one_line_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"nowhere\.urdf: cannot be read"):
-        load_robot(urdf=str(tmp_path / "nowhere.urdf"))

@@ -223,10 +223,6 @@ def test_name_is_required_and_checked_before_construction() -> None:
         check_settings(GymnasiumEnv, {"name": "CartPol-v1"}, "env")
 
 
-def test_state_dict_is_empty(make_gym: MakeGym) -> None:
-    assert not make_gym("Pendulum-v1").state_dict()
-
-
 def test_close_ends_the_processes_and_can_be_repeated(make_gym: MakeGym) -> None:
     env = make_gym(f"{MODULE}:Counter-v0", vectorization="async")
     env.rollout(2)
@@ -268,15 +264,18 @@ def _children() -> set[int]:
     return {child.pid for child in multiprocessing.active_children() if child.pid is not None}
 
 
-@pytest.mark.parametrize("vectorization", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("vectorization", "more"), [("sync", []), ("async", []), ("sync", ["-m", "seed=3"])]
+)
 def test_an_exception_of_the_environment_is_printed_without_the_frames_of_the_program(
     vectorization: str,
+    more: list[str],
     caplog: pytest.LogCaptureFixture,
     recwarn: pytest.WarningsRecorder,
     program: Call,
 ) -> None:
     name = (f"env.name={MODULE}:Broken-v0", f"env.vectorization={vectorization}")
-    ended = program("agent=dqn", "env=gym", *name, "device=cpu")
+    ended = program("agent=dqn", "env=gym", *name, "device=cpu", *more)
     assert ended.code == 1
     _, heading, text = ended.err.partition("error: KeyError in ")
     assert (

@@ -98,13 +98,6 @@ def test_step_and_maybe_reset_equals_that_of_torchrl(make_gym: MakeGym, autorese
     assert (own == torchrl).all()
 
 
-def test_step_and_maybe_reset_keeps_other_root_keys(make_gym: MakeGym) -> None:
-    env = make_gym()
-    root = act(env.reset()).set("hidden", torch.ones(3, 2))
-    _, root = env.step_and_maybe_reset(root)
-    assert root["hidden"].equal(torch.ones(3, 2))
-
-
 def test_time_limit_truncates_and_does_not_terminate(make_gym: MakeGym) -> None:
     rollout = make_gym().rollout(60, act, break_when_any_done=False)
     after = rollout["next"]

@@ -47,11 +47,11 @@ def _images(env: LiftCubeEnv) -> Tensor:
     return step["next", "pixels"]
 
 
-@pytest.mark.parametrize("num_envs", [1, 2])
+@pytest.mark.parametrize(("num_envs", "renderer"), [(1, "auto"), (2, "batched")])
 def test_images_are_bytes_of_the_size_of_the_camera(
-    seen: Callable[..., LiftCubeEnv], num_envs: int
+    seen: Callable[..., LiftCubeEnv], num_envs: int, renderer: str
 ) -> None:
-    images = _images(seen(num_envs, "auto"))
+    images = _images(seen(num_envs, renderer))
     assert images.shape == (num_envs, 3, SIZE, SIZE)
     assert images.dtype == torch.uint8
 

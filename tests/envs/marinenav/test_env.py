@@ -143,6 +143,8 @@ def test_automatic_reset_keeps_the_last_observation_in_next() -> None:
     torch.testing.assert_close(own[1:3], after["observation"][:2])
     assert after["truncated"][2][after["active"][2]].all()
     assert not after["terminated"][2][after["active"][2]].any()
+    assert steps["next", "truncated"][2].all()
+    assert not steps["next", "terminated"][2].any()
     assert not steps["done"].any()
     assert not steps["robots", "done"].any()
     assert steps["robots", "active"][3].all()
@@ -184,16 +186,6 @@ def test_inactive_robots_are_not_sensed() -> None:
     stepped = _full_ahead(env, now)
     assert not stepped["next", "robots", "objects_mask"][0, 1].any()
     assert not stepped["next", "done"].any()
-
-
-def test_time_limit_truncates_and_does_not_terminate() -> None:
-    env = MarineNavEnv(num_envs=8, num_robots=2, num_obstacles=0, max_episode_steps=5)
-    actions = torch.zeros(5, 8, 2, 2)
-    last = trajectory(env, actions, env.reset())["next"][-1]
-    assert last["truncated"].all()
-    assert last["robots", "truncated"].all()
-    assert not last["terminated"].any()
-    assert not last["robots", "terminated"].any()
 
 
 def test_successive_episodes_differ() -> None:

@@ -185,31 +185,6 @@ def test_an_unsupported_value_is_rejected_by_its_path(path: Path, state: dict, w
     assert load_state(path) == {"before": 1}
 
 
-def test_training_with_adam_resumes_bitwise_equal(path: Path) -> None:
-    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-        module = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-        return module, torch.optim.Adam(module.parameters(), lr=1e-2, amsgrad=True)
-
-    def train(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        for seed in range(5):
-            batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed))
-            optimizer.zero_grad()
-            module(batch).square().mean().backward()
-            optimizer.step()
-
-    module, optimizer = build()
-    train(module, optimizer)
-    save_state(path, {"module": module.state_dict(), "optimizer": optimizer.state_dict()})
-    resumed, resumed_optimizer = build()
-    state = load_state(path)
-    resumed.load_state_dict(state["module"])
-    resumed_optimizer.load_state_dict(state["optimizer"])
-    train(module, optimizer)
-    train(resumed, resumed_optimizer)
-    for parameter, other in zip(module.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(parameter, other)
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_tensors_of_a_device_load_on_the_host(path: Path) -> None:
     tensor = torch.randn(3, 5, device="cuda").t()

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from agents import PPO
 from tests.helpers.agents import (
@@ -12,7 +11,6 @@ from tests.helpers.agents import (
     CPU,
     Case,
     assert_equal,
-    every_agent_that,
     make_batch,
     parameters,
 )
@@ -23,31 +21,8 @@ from torchrl_gpu.execution.learner import Losses, Update
 from torchrl_gpu.processes import Processes
 
 # Their losses draw no random numbers, so that halves of a batch add up to the whole.
-without_draws = every_agent_that(lambda case: case.agent_class.__name__ in ("DQN", "DDPG", "PPO"))
 PPO_CASE = Case(PPO, "continuous")
 OPTIONS: dict[str, Any] = {"max_gradient_norm": 0.1, "target_kl": 0.01}
-
-
-@without_draws
-def test_ranks_with_halves_of_a_batch_learn_like_one_with_the_whole(case: Case) -> None:
-    whole = case.make(**OPTIONS)
-    batches = [make_batch(whole, seed) for seed in range(3)]
-    expected = [whole.update(batch).metrics for batch in batches]
-
-    # Built one after the other, because all threads draw from one generator.
-    agents = [case.make(seed, **OPTIONS) for seed in range(2)]
-    half = BATCH // 2
-
-    def learn(processes: Processes) -> list[dict[str, Tensor]]:
-        agent, rows = agents[processes.rank], slice(processes.rank * half, None)
-        agent.join(processes)
-        return [agent.update(batch[rows][:half]).metrics for batch in batches]
-
-    one, other = on_ranks(2, learn)
-    assert_equal(parameters(agents[0]), parameters(agents[1]))
-    torch.testing.assert_close(one, other, rtol=0.0, atol=0.0)
-    torch.testing.assert_close(one, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(parameters(agents[0]), parameters(whole), rtol=1e-4, atol=1e-5)
 
 
 def test_the_adaptive_rate_follows_the_mean_divergence() -> None:

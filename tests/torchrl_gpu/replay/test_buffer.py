@@ -139,31 +139,6 @@ def test_the_number_of_transitions_matches_the_capacity(num_envs: int, capacity:
         assert len(buffer) <= 1.1 * capacity / rows_per_transition
 
 
-def test_a_truncated_transition_keeps_its_true_last_observation() -> None:
-    buffer = vector_buffer(num_envs=1)
-    observations = torch.arange(5.0).reshape(5, 1, 1).expand(5, 1, OBSERVATION_DIM)
-    start, last, reset, after_reset, _ = observations
-    no, yes = torch.zeros(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
-    for root, after, truncated in [(start, last, yes), (reset, after_reset, no)]:
-        outcome = {
-            "observation": after,
-            "reward": torch.zeros(1, 1),
-            "terminated": no,
-            "truncated": truncated,
-        }
-        buffer.extend(
-            TensorDict(
-                {"observation": root, "action": torch.zeros(1, 2), "next": outcome}, batch_size=[1]
-            )
-        )
-    sample = buffer.sample(100)
-    is_truncated = sample["next", "truncated"].squeeze(1)
-    assert is_truncated.any()
-    assert (sample["next", "observation"][is_truncated] == last).all()
-    assert (sample["observation"][~is_truncated] == reset).all()
-    assert torch.equal(sample["next", "done"], sample["next", "truncated"])
-
-
 def test_pixels_sets_and_nested_keys_are_stored() -> None:
     torch.manual_seed(0)
     stream = Stream(rich_spec(3), done_probability=0.2)

@@ -1,29 +1,22 @@
 """A replay that is saved in parts: what is new since the save before."""
 
-from collections.abc import Mapping
-
 import pytest
 import torch
 from tensordict import TensorDict
 from torch import Tensor
-from torchrl.data import Bounded, Categorical, Composite, Unbounded
+from torchrl.data import Categorical
 
+from tests.torchrl_gpu.replay.test_stacks import CPU, STACKS, Stream, spec_of
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
-CPU = torch.device("cpu")
 ENVS, CAPACITY = 3, 120
-SPEC = Composite(
-    pixels=Bounded(0, 255, (ENVS, 4, 2, 2), dtype=torch.uint8),
-    speed=Unbounded((ENVS, 2)),
-    shape=(ENVS,),
-)
 ACTIONS = Categorical(3, shape=(ENVS,))
 KINDS = {
     "uniform": (ReplayBuffer, {}),
-    "stacks": (ReplayBuffer, {"frame_stacks": {"pixels": 4}, "n_step": 2}),
+    "stacks": (ReplayBuffer, {"frame_stacks": STACKS, "n_step": 2}),
     "prioritized": (PrioritizedReplayBuffer, {"n_step": 3}),
 }
 
@@ -31,44 +24,7 @@ KINDS = {
 def make(kind: str, capacity: int = CAPACITY) -> ReplayBuffer:
     """Return an empty buffer."""
     buffer, settings = KINDS[kind]
-    return buffer(capacity, SPEC, ACTIONS, CPU, gamma=0.9, **settings)  # type: ignore[arg-type]
-
-
-class Stream:
-    """Episodes of random length; a tenth of the steps ends one."""
-
-    def __init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(0)
-        self.root = self.observe(None)
-
-    def observe(self, before: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-        """Return the next observation, or the first one of an episode."""
-        frame = torch.randint(256, (ENVS, 1, 2, 2), dtype=torch.uint8, generator=self.generator)
-        stack = frame.repeat(1, 4, 1, 1)
-        if before is not None:
-            stack = torch.cat((before["pixels"][:, 1:], frame), 1)
-        return {"pixels": stack, "speed": torch.randn(ENVS, 2, generator=self.generator)}
-
-    def step(self) -> TensorDict:
-        """Return the next transition of all environments."""
-        done = torch.rand(ENVS, 1, generator=self.generator) < 0.1
-        after = self.observe(self.root)
-        transition = {
-            **self.root,
-            "action": torch.randint(3, (ENVS,), generator=self.generator),
-            "next": {
-                **after,
-                "reward": torch.randn(ENVS, 1, generator=self.generator),
-                "terminated": done,
-                "truncated": torch.zeros_like(done),
-            },
-        }
-        first = self.observe(None)
-        self.root = {
-            key: torch.where(done.view(-1, *[1] * (x.dim() - 1)), first[key], x)
-            for key, x in after.items()
-        }
-        return TensorDict(transition, [ENVS])
+    return buffer(capacity, spec_of(ENVS), ACTIONS, CPU, gamma=0.9, **settings)  # type: ignore[arg-type]
 
 
 def learn(buffer: ReplayBuffer, seed: int) -> TensorDict:
@@ -100,7 +56,7 @@ def needed(parts: list[ReplayPart]) -> list[ReplayPart]:
 def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
     kind: str, between: int
 ) -> None:
-    stream, buffer, restored = Stream(), make(kind), make(kind)
+    stream, buffer, restored = Stream(ENVS), make(kind), make(kind)
     parts: list[ReplayPart] = []
     for _ in range(max(4, 80 // between)):
         for step in range(between):
@@ -124,7 +80,7 @@ def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", [5, 30, 300])
 def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: int) -> None:
-    stream, buffer = Stream(), make(kind, capacity=900)
+    stream, buffer = Stream(ENVS), make(kind, capacity=900)
     for _ in range(steps):
         buffer.extend(stream.step())
     part = buffer.part()
@@ -138,7 +94,7 @@ def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: in
 
 
 def test_a_part_is_as_large_as_what_is_new() -> None:
-    stream, buffer = Stream(), make("uniform", capacity=6_000)
+    stream, buffer = Stream(ENVS), make("uniform", capacity=6_000)
     sizes = []
     since: tuple[int, ...] = ()
     for steps in (200, 10, 50):
@@ -155,7 +111,7 @@ def test_a_part_is_as_large_as_what_is_new() -> None:
 
 @pytest.mark.parametrize("since", [(10**6, 10**6, 10**6), (1,)])
 def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
-    stream, buffer = Stream(), make("uniform")
+    stream, buffer = Stream(ENVS), make("uniform")
     for _ in range(10):
         buffer.extend(stream.step())
     assert all(map(torch.equal, taken(buffer.part(since)).values(), taken(buffer.part()).values()))
@@ -163,7 +119,7 @@ def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
 
 
 def test_missing_parts_are_refused() -> None:
-    stream, buffer = Stream(), make("uniform")
+    stream, buffer = Stream(ENVS), make("uniform")
     parts: list[ReplayPart] = []
     for _ in range(4):
         for _ in range(10):

@@ -83,7 +83,7 @@ class Stream:
         first = len(self.steps) * self.num_envs
         interrupted = self.draw(self.interruption_probability)[:1].expand_as(done)
         transition = self.root.clone()
-        transition["action"] = torch.zeros(self.num_envs, dtype=torch.int64)
+        transition["action"] = torch.randint(3, (self.num_envs,), generator=self.generator)
         transition["active"] = ~self.is_reset_step
         transition["next"] = after.clone().update(
             {

@@ -37,13 +37,12 @@ class RecordedGym(GymnasiumEnv):
         self.begun.update(map(tuple, observation.tolist()))
 
 
-@pytest.mark.parametrize("seed", [0, 1])
 def test_training_selection_and_result_share_no_episodes(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.setattr(RecordedGym, "first_observations", {})
     arguments = [
-        *("agent=dqn", f"env._target_={RecordedGym.__module__}.RecordedGym", f"seed={seed}"),
+        *("agent=dqn", f"env._target_={RecordedGym.__module__}.RecordedGym", "seed=1"),
         *("env.name=CartPole-v1", "env.num_envs=8", "device=cpu", "trainer.total_frames=1600"),
         *("trainer.random_frames=1592", "trainer.evaluation_interval=800"),
         *("trainer.evaluation_episodes=24", "evaluation.episodes=24"),
