@@ -34,6 +34,9 @@ CHECKS: dict[str, Any] = {} if _CHECKED is None else {"guard_filter_fn": _CHECKE
 # then does nothing in an update, which takes up to a fifth less time on a CPU.
 TRACES_GRADIENTS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
+# Attributes of `nn.Module` with the hooks around `forward` and `backward`.
+_LAYER_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
 
 def compiled(
     function: Callable[Arguments, Result],
@@ -57,21 +60,25 @@ def with_traced_gradients(
 ) -> Differentiation:
     """Let a compiled function hold `backward`, where torch traces it.
 
-    While a trained parameter has a hook, the function runs eagerly: compiled code would ignore the
-    hook.
+    While a layer or a trained parameter has a hook, the function runs eagerly: compiled code would
+    ignore hooks that are registered later.
     """
     if not TRACES_GRADIENTS:
         return compiled
     # An import at the top of the module would take a second of each start.
-    traced = importlib.import_module("torch._dynamo.config").patch(
-        trace_autograd_ops=True, skip_nnmodule_hook_guards=False
-    )
+    traced = importlib.import_module("torch._dynamo.config").patch(trace_autograd_ops=True)
+    # Torch could check them as well, but takes ten times as long.
+    layer_hooks = [getattr(layer, kind) for layer in learner.modules() for kind in _LAYER_HOOKS]
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
-        for optimizer in learner.optimizers().values():
-            for group in optimizer.param_groups:
-                if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in group["params"]):
-                    return eager(batch, factor)
+        has_hooks = any(layer_hooks) or any(
+            parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+            for optimizer in learner.optimizers().values()
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+        if has_hooks:
+            return eager(batch, factor)
         with traced:
             return compiled(batch, factor)
 
