@@ -30,10 +30,7 @@ def adam(
         epsilon: term added to the denominator, above 0.
     """
     options = accelerator_of(device).adam_options
-    optimizer = Adam(parameters, lr=torch.tensor(learning_rate), eps=epsilon, **options)
-    for group in optimizer.param_groups:
-        starting_rate(group)
-    return optimizer
+    return Adam(parameters, lr=learning_rate, eps=epsilon, **options)
 
 
 def starting_rate(group: dict[str, Any]) -> float:
@@ -57,7 +54,7 @@ class Adam(torch.optim.Adam):
     within rounding.
 
     The parameters of a group have one dtype and one device, and the learning rate of each group is
-    a separate tensor `[]` there. The step calls no hooks.
+    a separate tensor `[]` there; see `starting_rate`. The step calls no hooks.
 
     Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization", arXiv 1412.6980.
 
@@ -68,8 +65,10 @@ class Adam(torch.optim.Adam):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group; see `torch.optim.Optimizer`."""
         super().add_param_group(param_group)
-        _check_options(self.param_groups[-1])
-        _separate_rate(self.param_groups[-1])
+        group = self.param_groups[-1]
+        _check_options(group)
+        starting_rate(group)
+        _separate_rate(group)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load moments and hyperparameters; the way of the step stays as it is here."""
@@ -146,7 +145,7 @@ class Adam(torch.optim.Adam):
 
 def _check_options(group: dict[str, Any]) -> None:
     """Refuse a group of parameters with options that the step lacks."""
-    if unknown := [name for name in ("weight_decay", "amsgrad", "maximize") if group[name]]:
+    if unknown := [name for name in ("weight_decay", "amsgrad", "maximize") if group.get(name)]:
         raise ConfigurationError(f"Adam: {unknown[0]} is not supported; torch.optim.Adam has it")
 
 
