@@ -11,7 +11,6 @@ from torchrl.data import Composite, TensorSpec
 
 from torchrl_gpu.checkpoints.contents import check_like
 from torchrl_gpu.devices.memory import named
-from torchrl_gpu.environments.bookkeeping import path_of
 from torchrl_gpu.errors import ConfigurationError
 
 Key = tuple[str, ...]
@@ -35,11 +34,11 @@ class StorageSpec:
         frame_stacks: Mapping[NestedKey, int] | None = None,
     ) -> None:
         items = observation_spec.items(include_nested=True, leaves_only=True)
-        self._observations: dict[Key, TensorSpec] = {path_of(key): leaf for key, leaf in items}
+        self._observations: dict[Key, TensorSpec] = {_as_tuple(key): leaf for key, leaf in items}
         self.rows = {key: ".".join(("rows", *key)) for key in self._observations}
         self._action = action_spec
         self.num_envs: int = observation_spec.shape[0]
-        counts = {path_of(key): count for key, count in (frame_stacks or {}).items()}
+        counts = {_as_tuple(key): count for key, count in (frame_stacks or {}).items()}
         self.stacks = {key: counts[key] for key in self._observations if counts.get(key, 1) > 1}
         self.history = max(self.stacks.values(), default=1) - 1
         # A step writes at most 2 * num_envs rows, and a root refers to `history` earlier steps.
@@ -146,3 +145,7 @@ def unchecked(tensors: Mapping[Key, Tensor], batch_size: torch.Size) -> TensorDi
         holder[name] = tensor
     device = next(iter(tensors.values())).device
     return TensorDict._new_unsafe(entries, batch_size=batch_size, device=device)
+
+
+def _as_tuple(key: NestedKey) -> Key:
+    return (key,) if isinstance(key, str) else tuple(key)
