@@ -1,4 +1,4 @@
-"""NaN and infinity in the steps of a run: who brought them, in which entry, step and rows."""
+"""NaN and infinity in the steps of a run: their source, entry, step and rows."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -120,7 +120,7 @@ class FiniteWatch:
 def without(
     transition: TensorDictBase, rows: Tensor, observation_keys: Sequence[NestedKey]
 ) -> TensorDictBase:
-    """Return a step of finite numbers in which some rows are no transitions.
+    """Return a step of finite numbers in which some rows are not transitions.
 
     Their episodes end as by a time limit, with the observation before the step and reward 0.
 

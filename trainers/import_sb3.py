@@ -8,7 +8,7 @@ from pathlib import Path
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
-from torchrl_gpu.commands import asks_for_help, show
+from torchrl_gpu.commands import asks_for_help, check_once, show
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def import_model(arguments: Sequence[str]) -> str:
     """Write the policy file, and return a report."""
-    files = [argument for argument in arguments if "=" not in argument]
+    files = [each for each in arguments if "=" not in each or Path(each).is_file()]
+    check_once(argument for argument in arguments if argument not in files)
     outputs = [a.removeprefix("output=") for a in arguments if a.startswith("output=")]
     typed = [a for a in arguments if a not in files and not a.startswith("output=")]
     if len(files) != 1:

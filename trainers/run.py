@@ -289,8 +289,15 @@ def _sweep(arguments: list[str]) -> int:
 
 def end_of_job(arguments: Sequence[str], *, alone: bool) -> JobEnd:
     """Run in a job of a launcher of Hydra; `alone` if it is the only run of its sweep."""
+    from trainers.command_line.launching import JobEnd
+
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    end = _end_of(_settings_in_sweep(arguments, alone=alone))
+    try:
+        settings = _settings_in_sweep(arguments, alone=alone)
+    except ConfigurationError as error:  # as where this machine lacks the device
+        end = JobEnd(REFUSED, str(error), "refused")
+    else:
+        end = _end_of(settings)
     print(end.text, flush=True)
     return end
 

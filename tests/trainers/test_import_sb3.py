@@ -313,6 +313,8 @@ def test_parts_that_cannot_be_unpacked_are_refused(
         (("text.zip",), "text.zip: not a zip file, as `model.save` writes"),
         (("text.zip", "output=policy.zip"), "output=policy.zip: name a .safetensors file"),
         (("text.zip", "output=old.safetensors"), "output=old.safetensors: it exists; choose"),
+        (("lr=1.zip",), "lr=1.zip: not a zip file, as `model.save` writes"),
+        (("text.zip", "output=a.safetensors", "output=b.safetensors"), "output=a.safetensors"),
         (("text.zip", "agent=sac"), "agent=sac: choose output=FILE or settings of env"),
         (("text.zip", "env=moon"), "unknown env moon; choose one of: "),
     ],
@@ -320,6 +322,7 @@ def test_parts_that_cannot_be_unpacked_are_refused(
 def test_wrong_arguments_are_refused(
     arguments: tuple[str, ...], reason: str, tmp_path: Path, program: Call
 ) -> None:
-    (tmp_path / "text.zip").write_text("no zip")
+    for name in ("text.zip", "lr=1.zip"):
+        (tmp_path / name).write_text("no zip")
     (tmp_path / "old.safetensors").touch()
     assert reason in program("import-sb3", *arguments).refusal()

@@ -17,7 +17,7 @@ from tests.helpers.forks import CAN_FORK
 from tests.helpers.interpreters import quick_interpreter
 from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
-from trainers.run import main
+from trainers.run import end_of_job, main
 
 ROOT = str(Path(__file__).parents[2])
 SWEEP = (
@@ -78,6 +78,12 @@ def test_a_run_that_fails_in_its_job_is_named(
     assert "a_file" in ended.err
     assert "refused" in ended.out
     assert list(tmp_path.glob("runs/sweeps/*/.submitit/*/*_result.pkl"))
+
+
+def test_settings_that_the_machine_of_a_job_lacks_are_refused_as_its_end() -> None:
+    end = end_of_job(["agent=sac", "env=fanuc", "device=xpu:7"], alone=True)
+    assert (end.code, end.result) == (2, "refused")
+    assert end.text.startswith("device=xpu:7 is not available")
 
 
 @pytest.mark.slow

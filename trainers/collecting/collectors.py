@@ -1,4 +1,4 @@
-"""Choices of `collectors=`: where the environments of a training run, and who steps them."""
+"""Choices of `collectors=`: processes that hold and step the environments of a training."""
 
 import socket
 from abc import ABC, abstractmethod

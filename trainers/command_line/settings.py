@@ -69,7 +69,7 @@ class Settings:
         return OmegaConf.to_yaml({**general, **self.config, **sections})
 
     def of_run(self) -> str:
-        """Return what a run was made with as the text of a YAML file: settings and versions."""
+        """Return settings and versions of a run as the text of a YAML file."""
         machine = {**self.general.of_machine(), "device": str(self.device)}
         machine["collectors"] = self.collectors.config({})
         return OmegaConf.to_yaml({**self.config, **machine, "versions": versions()})

@@ -225,7 +225,7 @@ def _telling(own: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> lis
     others, texts = [each for each in values if each != own], []
     while others:
         differ = {name: sum(other[name] != own[name] for other in others) for name in own}
-        # What the group has says more than what it lacks.
+        # A setting that the group has tells more than one that it lacks.
         name = max(own, key=lambda n: (differ[n] > 0 and own[n] != "-", differ[n]))
         others = [other for other in others if other[name] == own[name]]
         last = name.rpartition(".")[2]  # enough, where no other one has the same

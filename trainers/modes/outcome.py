@@ -18,7 +18,7 @@ from trainers.evaluation.evaluation import Evaluation
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What a call of the program has reached.
+    """Result of a call of the program.
 
     Attributes:
         folder: run folder, or folder of the evaluation, the film or the dataset.

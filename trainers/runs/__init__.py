@@ -1,1 +1,1 @@
-"""What a run leaves: folders, loggers, summary, identity of checkpoints, policy files."""
+"""Run folders, loggers, versions, policy files, and models of Stable-Baselines3."""

@@ -1,4 +1,4 @@
-"""Versions of what a run is made with."""
+"""Versions of this library, of its main dependencies and of the checkout."""
 
 import subprocess
 from importlib.metadata import PackageNotFoundError, version

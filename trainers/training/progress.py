@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -117,7 +118,8 @@ class ProgressDisplay:
         if self._bar is None:
             self._print(text)
         else:
-            tqdm.write(text, file=self._file)
+            with contextlib.suppress(OSError):  # the terminal is lost
+                tqdm.write(text, file=self._file)
 
     def close(self) -> None:
         """Display mean rate and elapsed time. Later calls do nothing."""

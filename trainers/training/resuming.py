@@ -84,7 +84,7 @@ def resume(
         with reading(path):
             _check_share(trainer, own)
             parts = trainer.checkpoints.load_replay(path)
-    # First what finds out as it loads whether the file fits.
+    # The collector first: only loading shows whether its state fits.
     goes_on = own is not None and trainer.collector.load_state_dict(own["collector"])
     goes_on = not trainer.processes.any(not goes_on)  # rollouts end together
     with reading(checkpoint):

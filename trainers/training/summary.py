@@ -1,4 +1,4 @@
-"""`summary.json`: what a run was, and what it reached."""
+"""`summary.json`: identity, result and speed of a run."""
 
 from __future__ import annotations
 

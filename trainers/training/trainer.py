@@ -283,7 +283,7 @@ class TorchRLTrainer(CheckedFields):
         write_summary(self, best)
 
     def _train(self, display: ProgressDisplay) -> None:
-        # What an interrupted run owes: the evaluation before the first step, or after the last one.
+        # An interrupted run owes the evaluation before the first step, or after the last one.
         is_due = self.evaluate_untrained if self.frames == 0 else self._evaluates()
         if is_due and self.frames not in self.evaluations:
             self._evaluate(display)

@@ -1,1 +1,1 @@
-"""A policy live in the browser: the page, its player, and the process beside a training."""
+"""A policy live in the browser: the page and its player."""

@@ -98,6 +98,24 @@ def test_at_most_one_line_in_ten_seconds_and_one_at_the_end(
     )
 
 
+def test_a_terminal_that_closes_ends_no_training(clock: Clock) -> None:
+    class Closing(Terminal):
+        def write(self, text: str) -> int:
+            if self.lost:
+                raise OSError(5, "Input/output error")
+            return super().write(text)
+
+        lost = False
+
+    terminal = Closing()
+    display = ProgressDisplay(1000, file=terminal, clock=clock)
+    terminal.lost = True
+    clock.now += 10
+    display.update(100)
+    display.message("evaluated")
+    display.close()
+
+
 def test_rate_covers_seconds_and_time_left_covers_minutes(file: io.StringIO, clock: Clock) -> None:
     display = ProgressDisplay(10**6, file=file, clock=clock)
     frames = run(display, clock, rate=10_000, seconds=20)
