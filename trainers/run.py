@@ -1,11 +1,11 @@
 """From arguments to a run: `settings_of`, `run`, and the command line with its `main`.
 
-Scripts and notebooks call `run("agent=sac", "env=fanuc")`, which returns what the run has reached.
+Scripts and notebooks call `run("agent=sac", "env=fanuc")`, which returns the outcome of the run.
 The command line is `python -m trainers.run agent=sac env=fanuc`; see `--help`.
 
 Both functions are imported from here, `from trainers.run import run, settings_of`: exported by the
-package, `run` would hide this module of the same name. Whatever needs torch is imported at first
-use, so that a mistyped setting is refused at once.
+package, `run` would hide this module of the same name. Modules that need torch are imported at
+first use, so that a mistyped setting is refused at once.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def _check_command(word: str) -> None:
 
 
 def _import_own_packages() -> None:
-    """Import our packages, whatever folders of their names the working directory holds.
+    """Import our packages, even if the working directory has folders of their names.
 
     Raises:
         ConfigurationError: such a folder has been imported already.
@@ -186,7 +186,7 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _start(arguments: list[str]) -> int:
-    """Do what the flags say: help, information, settings, a sweep, or a run."""
+    """Follow the flags: help, information, settings, a sweep, or a run."""
     from torchrl_gpu.commands import check_once, show
     from trainers.components.choices import as_settings, check_choices
 

@@ -62,7 +62,7 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     if run is None:
         return settings
     found, state, damaged = newest_readable(run, devices[1])
-    # The sizes of the run, whatever this machine would choose.
+    # The sizes of the run, not those that this machine would choose.
     typed = {name: value for name, value in typed.items() if name not in automatic}
     resumed = Origin(found, state, in_place=True, damaged=damaged)
     return _check(typed, composed, devices, resumed)

@@ -27,7 +27,7 @@ class Composed(NamedTuple):
     """Configuration of a command.
 
     Attributes:
-        config: what the files say and, on top of it, what was typed.
+        config: settings of the files, overridden by the typed ones.
         choices: names of agent, environment, trainer and experiment; None for a group without a
             choice, as for the user's own class.
     """
@@ -105,8 +105,8 @@ def runs_of(arguments: Sequence[str]) -> list[SweepRun]:
 def compose(settings: Mapping[str, Any]) -> Composed:
     """Return the configuration of a command and the choice of each config group.
 
-    The configuration holds what the YAML files of the choices, those of the preset and the user
-    say; defaults stand in the constructors.
+    The configuration holds the settings of the YAML files of the choices, of the preset and of the
+    user; defaults stand in the constructors.
     """
     with hydra_ready():
         composed = hydra.compose("config", _overrides_of(settings), return_hydra_config=True)
@@ -131,7 +131,7 @@ def joined(*configs: DictConfig, typed: Mapping[str, Any]) -> DictConfig:
 
 
 def show_info(kind: str, settings: Mapping[str, Any]) -> None:
-    """Print what Hydra knows about the composition of a command, as in `--info defaults`."""
+    """Print Hydra's information about the composition of a command, as in `--info defaults`."""
     with hydra_ready() as ready:
         composer = ready.hydra
         assert composer is not None

@@ -1,4 +1,4 @@
-"""Schema of the general settings: those that every run has, whatever its agent and environment."""
+"""Schema of the general settings: those of every run, with any agent and environment."""
 
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args, get_type_hints

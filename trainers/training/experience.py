@@ -1,7 +1,7 @@
 """Storage of transitions between collector and agent: a replay buffer or a rollout.
 
-Both have the same methods: `store` takes every transition, and `batches` yields what is due for an
-update after it.
+Both have the same methods: `store` takes every transition, and `batches` yields those that are due
+for updates after it.
 """
 
 import logging
