@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDictBase
+from torch import nn
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import (
@@ -185,6 +186,18 @@ def test_invalid_files_raise_one_line_errors(tmp_path: Path, content: Any, text:
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     with pytest.raises(ConfigurationError, match=re.escape(text)):
         load_scenarios(path)
+
+
+def test_a_policy_that_fails_stays_in_train_mode() -> None:
+    class Failing(nn.Module):
+        def forward(self, observation: TensorDictBase) -> TensorDictBase:
+            assert not self.training
+            raise RuntimeError("no action")
+
+    policy = Failing()
+    with pytest.raises(RuntimeError, match="no action"):
+        evaluate(policy, scenarios=[CROSSING])
+    assert policy.training
 
 
 def test_episodes_recorded_with_more_fields_are_read(tmp_path: Path) -> None:
