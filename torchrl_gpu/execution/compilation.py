@@ -60,18 +60,20 @@ def with_traced_gradients(
 ) -> Differentiation:
     """Let a compiled function hold `backward`, where torch traces it.
 
-    While a layer or a trained parameter has a hook, the function runs eagerly: compiled code would
-    ignore hooks that are registered later.
+    While a trained parameter has a hook, or a layer one that it did not have before the first call,
+    the function runs eagerly: compiled code would ignore the hook.
     """
     if not TRACES_GRADIENTS:
         return compiled
     # An import at the top of the module would take a second of each start.
     traced = importlib.import_module("torch._dynamo.config").patch(trace_autograd_ops=True)
-    # Torch could check them as well, but takes ten times as long.
-    layer_hooks = [getattr(layer, kind) for layer in learner.modules() for kind in _LAYER_HOOKS]
+    # Torch could check the hooks of layers as well, but takes ten times as long. It traces those
+    # that are there already, such as that of `spectral_norm`.
+    hooks = [getattr(layer, kind) for layer in learner.modules() for kind in _LAYER_HOOKS]
+    without_hooks = [each for each in hooks if not each]
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
-        has_hooks = any(layer_hooks) or any(
+        has_hooks = any(without_hooks) or any(
             parameter._backward_hooks or parameter._post_accumulate_grad_hooks
             for optimizer in learner.optimizers().values()
             for group in optimizer.param_groups

@@ -161,6 +161,21 @@ def test_a_later_hook_of_a_layer_is_obeyed() -> None:
     torch.testing.assert_close(layer.weight, before, rtol=0.0, atol=0.0)
 
 
+@pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch compiles no hooks of modules")
+def test_hooks_that_a_layer_has_from_the_start_are_compiled() -> None:
+    execution, agent, calls = WholeGraph(), QUICKEST.make(), list[None]()
+    layer = agent.policy.actor.get_submodule("network.0")  # type: ignore[attr-defined]
+
+    def count(module: nn.Module, inputs: Any, output: Any) -> None:
+        if not torch.compiler.is_compiling():
+            calls.append(None)
+
+    layer.register_forward_hook(count)
+    for seed in range(2):
+        execution.update(agent, make_batch(agent, seed))
+    assert not calls
+
+
 def test_hooks_of_parameters_that_an_optimizer_has_later_are_obeyed() -> None:
     execution, agent = WholeGraph(), QUICKEST.make()
     execution.update(agent, make_batch(agent))
