@@ -65,8 +65,7 @@ COMPARISONS: Final = {
     "fanuc": Comparison(
         ("sac", "ddpg", "ac_iqn", "ppo", "dqn", "iqn", "rainbow"),
         (
-            *("env=fanuc", "trainer.total_frames=50000"),
-            *("trainer.evaluation_interval=12500", "trainer.checkpoint_interval=12500"),
+            *("env=fanuc", "trainer.total_frames=50000", "trainer.evaluation_interval=12500"),
             *("trainer.evaluation_episodes=100", "evaluation.episodes=300"),
         ),
     ),

@@ -81,8 +81,6 @@ class OurJob(Job):
             *("device=cpu", "threads=1", f"trainer.total_frames={gate.frames}"),
             f"trainer.evaluation_interval={interval}",
             f"trainer.evaluation_episodes={gate.task.evaluation_episodes}",
-            # Only a checkpoint with an evaluation can become the best one.
-            f"trainer.checkpoint_interval={interval}",
             f"evaluation.episodes={gate.task.closing_episodes}",
             f"runs={folder}",
         )

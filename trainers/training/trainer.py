@@ -84,8 +84,8 @@ class TorchRLTrainer(CheckedFields):
         stop_at_score: score of an evaluation during the training that ends the training: success
             rate 0 to 1, or mean return where the environment reports no success. None to train for
             `total_frames`.
-        checkpoint_interval: environment steps between two checkpoints. Every evaluation saves one
-            as well.
+        checkpoint_interval: environment steps between two checkpoints; None for
+            `evaluation_interval`. Every evaluation saves one as well.
         checkpoints_kept: number of newest checkpoints to keep; the best checkpoint is always kept
             as well.
         save_replay: save the replay buffer beside the newest checkpoint, so that a resumed run
@@ -143,7 +143,7 @@ class TorchRLTrainer(CheckedFields):
     evaluation_episodes: Annotated[int, Field(ge=1)] = 200
     evaluate_untrained: bool = False
     stop_at_score: float | None = None
-    checkpoint_interval: Annotated[int, Field(ge=1)] = 100_000
+    checkpoint_interval: Annotated[int, Field(ge=1)] | None = None
     checkpoints_kept: Annotated[int, Field(ge=1)] = 3
     save_replay: bool = True
     save_in_background: bool = True
@@ -302,7 +302,7 @@ class TorchRLTrainer(CheckedFields):
                 self._learn()
             # First of all, because the disk may be full for the logs, or the memory insufficient
             # for an evaluation.
-            if self._passed(self.checkpoint_interval):
+            if self._saves():
                 begin_save(self)
             if self._passed(self.log_interval):
                 self.metric_rows.log(display)
@@ -362,9 +362,14 @@ class TorchRLTrainer(CheckedFields):
 
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
-        intervals = (self.log_interval, self.evaluation_interval, self.checkpoint_interval)
         is_last = self.frames >= self.total_frames
-        return is_last or self.evaluation_requested or any(map(self._passed, intervals))
+        is_due = self._saves() or self.evaluation_requested
+        passed = any(map(self._passed, (self.log_interval, self.evaluation_interval)))
+        return is_last or is_due or passed
+
+    def _saves(self) -> bool:
+        """Return whether the last step reached the next checkpoint."""
+        return self._passed(self.checkpoint_interval or self.evaluation_interval)
 
     def _evaluates(self) -> bool:
         """Return whether an evaluation follows the last step."""

@@ -14,11 +14,10 @@ from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of
 
-_NEVER: Final = 10**15
 # Settings of every trial: its watch asks for the evaluations, and no run resumes from it.
 _OF_TRIAL: Final[Mapping[str, Any]] = {
-    "trainer.evaluation_interval": _NEVER,
-    "trainer.checkpoint_interval": _NEVER,
+    "trainer.evaluation_interval": 10**15,
+    "trainer.checkpoint_interval": None,
     "trainer.checkpoints_kept": 1,
     "trainer.save_replay": False,
     "trainer.evaluate_untrained": False,

@@ -24,7 +24,7 @@ SHORT = [
     *BASE,
     *("device=cpu", "env.num_envs=8", "env.num_workers=1", "trainer.total_frames=640"),
     *("trainer.random_frames=160", "trainer.replay_capacity=5000", "trainer.log_interval=160"),
-    *("trainer.checkpoint_interval=320", "trainer.evaluation_interval=320"),
+    "trainer.evaluation_interval=320",
     *("trainer.evaluation_episodes=8", "evaluation.episodes=8"),
 ]
 

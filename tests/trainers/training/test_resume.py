@@ -267,7 +267,7 @@ def test_no_transition_connects_an_old_and_a_new_episode(tmp_path: Path) -> None
 SHORT = [
     *("device=cpu", "threads=1", "env.num_envs=4", "agent.rollout_length=16"),
     *("agent.batch_size=64", "agent.epochs=1", "trainer.log_interval=64"),
-    *("trainer.evaluation_interval=256", "trainer.checkpoint_interval=256"),
+    "trainer.evaluation_interval=256",
     *("trainer.evaluation_episodes=3", "evaluation.episodes=5"),
 ]
 
