@@ -15,7 +15,10 @@ from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.evaluation.evaluation import Evaluation, evaluate, share_of
 
-_MAX_ENVS = 256
+
+def default_num_envs(limit: int | None = None) -> int:
+    """Return the number of environments of a long evaluation: 256, or the limit if it is less."""
+    return min(256, limit or 256)
 
 
 class Evaluator:
@@ -43,7 +46,7 @@ class Evaluator:
         limit: Annotated[int, Field(ge=1)] | None = None,
     ) -> None:
         self.episodes = episodes
-        self._num_envs = num_envs or min(_MAX_ENVS, limit or _MAX_ENVS)
+        self._num_envs = num_envs or default_num_envs(limit)
         self._given = env
         self._built: tuple[int, EnvBase] | None = None
 

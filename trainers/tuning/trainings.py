@@ -13,6 +13,7 @@ from trainers.command_line.composition import compose
 from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
 from trainers.components.pairing import capabilities_of
+from trainers.evaluation.evaluator import default_num_envs
 
 # Settings of every trial: its watch asks for the evaluations, and no run resumes from it.
 _OF_TRIAL: Final[Mapping[str, Any]] = {
@@ -31,7 +32,7 @@ def trial_settings(settings: Settings, changed: Mapping[str, Any]) -> Settings:
     """Return the settings of a trial: see `training_settings`."""
     # The same number of evaluation environments in all trials: they may try `env.num_envs`.
     limit = capabilities_of(settings.env, settings.device).max_evaluation_envs
-    num_envs = settings.evaluation["num_envs"] or min(256, limit or 256)
+    num_envs = settings.evaluation["num_envs"] or default_num_envs(limit)
     return training_settings(settings, {**_OF_TRIAL, "evaluation.num_envs": num_envs, **changed})
 
 
