@@ -20,32 +20,39 @@ from benchmarks.fixture import Count
 from benchmarks.report import Figures, main, print_machine, print_table
 
 # Prints the time and the processor time at the first batched step and at the first update, then
-# exits the process.
+# exits the process. The program itself imports torch, so that its way of importing is measured.
 _TRAINING = """
 import json, os, time
-from torchrl_gpu.acting.collector import BatchCollector
-from torchrl_gpu.execution.execution import Execution
+from trainers import run
 
-finish, update, reached = BatchCollector.finish, Execution.update, []
+settings_of, reached = run.settings_of, []
 
 def note():
     reached.append([time.time(), time.process_time()])
 
-def first_finish(self):
-    BatchCollector.finish = finish
-    transition = finish(self)
-    note()
-    return transition
+def watched_settings(*arguments):
+    settings = settings_of(*arguments)
+    from torchrl_gpu.acting.collector import BatchCollector
+    from torchrl_gpu.execution.execution import Execution
+    finish, update = BatchCollector.finish, Execution.update
 
-def first_update(self, *arguments):
-    update(self, *arguments)
-    note()
-    print(json.dumps(reached), flush=True)
-    os._exit(0)
+    def first_finish(self):
+        BatchCollector.finish = finish
+        transition = finish(self)
+        note()
+        return transition
 
-BatchCollector.finish, Execution.update = first_finish, first_update
-from trainers.run import main
-main()
+    def first_update(self, *arguments):
+        update(self, *arguments)
+        note()
+        print(json.dumps(reached), flush=True)
+        os._exit(0)
+
+    BatchCollector.finish, Execution.update = first_finish, first_update
+    return settings
+
+run.settings_of = watched_settings
+run.main()
 """
 
 _RUN = ["-m", "trainers.run", "agent=sac", "env=fanuc"]

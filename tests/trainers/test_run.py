@@ -383,6 +383,18 @@ def test_mistyped_settings_and_help_are_answered_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_garbage_collection_goes_on_after_the_imports_of_a_run() -> None:
+    code = """if True:
+        import gc, sys
+        from trainers.run import settings_of
+
+        settings_of("agent=sac", "env=fanuc", "device=cpu")
+        assert "trainers.modes.train" in sys.modules
+        assert gc.isenabled() and gc.get_freeze_count()
+        """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_values_have_the_types_that_were_typed() -> None:
     settings = settings_of(
         *("agent=sac", "env=fanuc", "device=cpu", "agent.hidden_sizes=[64,32]"),
