@@ -24,7 +24,7 @@ def _as_kind(device: Any) -> Any:
 class GeneralSettings(CheckedFields):
     """General settings: name, type, range, description and default of each.
 
-    Help text, checks, defaults, and what a checkpoint keeps are made from this class.
+    Help text, checks, defaults and the settings in a checkpoint come from this class.
 
     Args:
         mode: train, eval to evaluate a policy, demo to film one, record to write its episodes as a

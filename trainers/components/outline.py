@@ -1,8 +1,8 @@
 """Outlines of this library's classes, read from source code, without the seconds that torch takes.
 
 The outline of a class is a class of the same name with the same docstring, bases and constructor
-signature, and that of a function a function: enough to check settings and to describe them. In
-place of what belongs to other libraries they have a placeholder, which checks nothing.
+signature, and that of a function a function: enough to check settings and to describe them. A
+placeholder, which checks nothing, replaces the names of other libraries.
 """
 
 import ast

@@ -230,7 +230,7 @@ def load_policy(
     """Load a policy to act with, from a checkpoint or a policy file alone.
 
     No environment is built. Transforms of the environment are not in the file: the policy reads
-    what they return.
+    the observations that they return.
 
     Args:
         path: path of a checkpoint or policy file; of a run folder, for its best checkpoint; or
@@ -275,7 +275,7 @@ def build_agent(
     """Build an agent that will be loaded from a checkpoint; None for a new agent."""
     if checkpoint is None:
         return component.build(observation_spec, action_spec, device)
-    # A policy file lacks critics, target networks and whatever an agent computes by its settings.
+    # A policy file lacks critics, target networks and buffers that an agent computes itself.
     largest = 16 * checkpoint.stat().st_size + 64 * 2**20
     refusal = f"checkpoint={checkpoint}: by its settings the agent is far larger than the file"
     with limited_allocations(largest, refusal):

@@ -34,7 +34,7 @@ _ACTIVATIONS: Final = {
     "SiLU": "silu",
     "GELU": "gelu",
 }
-# Settings of a policy that change what it does, and the values that our networks can have.
+# Settings of a policy that change its actions, and the values that our networks can have.
 _ONLY: Final = {
     "use_sde": (False,),
     "squash_output": (False,),

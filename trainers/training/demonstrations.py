@@ -78,7 +78,7 @@ class Demonstrations:
             buffer.update_priorities(batch[rows], own)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return a hash of the demonstrations, and what determines how they are drawn."""
+        """Return a hash of the demonstrations, and the state of their sampling."""
         return {"digest": self._digest, **self._buffer.sampling_state()}
 
     def check_state(self, state: Any) -> None:

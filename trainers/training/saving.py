@@ -122,7 +122,7 @@ class CheckpointSaver:
             self.wait()
 
     def before_step(self) -> None:
-        """Wait if the next step would overwrite what is still to be written.
+        """Wait if the next step would overwrite steps that are still to be written.
 
         Also takes note of a checkpoint that has been written.
         """
