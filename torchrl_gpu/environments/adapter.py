@@ -103,9 +103,14 @@ class AdaptedEnvironment(EnvironmentView):
             for reader in self._readers
             for depth in range(1, len(reader.path))
         }
+        self._group = acting  # path of the group of robots, empty without one
         self._action_path, self._reward_path = (*acting, "action"), (*acting, "reward")
         self._inner_action = env.full_action_spec[env.action_keys[0]]
         self._inner_done = frozenset(path_of(key) for key in env.done_keys)
+        # Robots that end one by one stand still until the root ends: those steps do not count.
+        ends_alone = group is not None and (*acting, "done") in self._inner_done
+        shows_active = any(reader.path == (*acting, "active") for reader in self._readers)
+        self._adds_active = ends_alone and not shows_active
         self._check_reward(env)
         hidden = bookkeeping_keys(env)
         outcomes = tuple(
@@ -134,7 +139,10 @@ class AdaptedEnvironment(EnvironmentView):
 
     def _make_specs(self) -> None:
         acting = self._shapes[self._action_path[:-1]][:-1]
-        self.observation_spec = self._spec({r.path: r.spec for r in self._readers})
+        leaves: dict[Path, TensorSpec] = {r.path: r.spec for r in self._readers}
+        if self._adds_active:
+            leaves[(*self._group, "active")] = self._spec_of_flag(*self._shapes[self._group][1:])
+        self.observation_spec = self._spec(leaves)
         action = action_spec_of(self._inner_action, acting, self._dimensions + len(acting) - 1)
         self.full_action_spec = self._spec({self._action_path: action})
         reward = Unbounded((*acting, 1), device=self.device)
@@ -222,6 +230,13 @@ class AdaptedEnvironment(EnvironmentView):
         for path, shape in self._shapes.items():
             flags = (_spread(flag, shape).to(self.device) for flag in self._dones(tensordict, path))
             entries[path] |= zip(DONE_NAMES, flags, strict=True)
+        if self._group:
+            # The end of the root begins new episodes for the robots that go on as well.
+            group, over = entries[self._group], entries[()]["done"]
+            over = _spread(over, self._shapes[self._group]) & ~group["done"]
+            group["done"], group["truncated"] = group["done"] | over, group["truncated"] | over
+            if self._adds_active:
+                group["active"] = ~group["done"]
         for path in sorted(self._nested, key=len, reverse=True):
             nested = self._batch(entries[path], *self._nested[path][1:])
             entries[path[:-1]][path[-1]] = nested

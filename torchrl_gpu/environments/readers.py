@@ -116,7 +116,7 @@ def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) ->
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         return _float_spec(spec, (*batch, size))
     if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and size == 1:
-        return Categorical(int(spec.space.n), batch, device=spec.device, dtype=spec.dtype)
+        return Categorical(int(spec.space.n), batch, device=spec.device)
     return spec.clone().expand(*batch, *spec.shape[dimensions:])
 
 

@@ -53,6 +53,7 @@ from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from trainers.evaluation.evaluation import evaluate
+from trainers.metrics import EpisodeStatistics, read
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -128,6 +129,48 @@ class Odd(EnvBase):
         pass
 
 
+class Team(EnvBase):
+    """Two robots, the first of which ends after two steps and the second after four.
+
+    Both have done flags. The root ends with the first robot (`done_on_any`, the default of
+    PettingZoo) or with the last; a robot that has ended stands still with reward 0.
+    """
+
+    def __init__(self, done_on_any: bool) -> None:
+        super().__init__(device="cpu", batch_size=[1])
+        self.done_on_any, self.count = done_on_any, 0
+        flags = {name: Binary(1, (1, 2, 1), dtype=torch.bool) for name in DONE_NAMES[:2]}
+        root = {name: Binary(1, (1, 1), dtype=torch.bool) for name in DONE_NAMES[:2]}
+        self.observation_spec = self._group(observation=Unbounded((1, 2, 1)))
+        self.action_spec = self._group(action=Categorical(3, (1, 2), dtype=torch.int32))
+        self.reward_spec = self._group(reward=Unbounded((1, 2, 1)))
+        self.full_done_spec = self._group(**flags).update(Composite(root, shape=(1,)))
+
+    @staticmethod
+    def _group(**leaves: TensorSpec) -> Composite:
+        return Composite(robots=Composite(leaves, shape=(1, 2)), shape=(1,))
+
+    def _shown(self, **entries: torch.Tensor) -> TensorDict:
+        over = torch.tensor([[[self.count >= 2], [self.count >= 4]]])
+        root = over.any(1) if self.done_on_any else over.all(1)
+        entries["observation"] = torch.full((1, 2, 1), float(self.count))
+        robots = TensorDict({**entries, "done": over, "terminated": over.clone()}, [1, 2])
+        return TensorDict({"robots": robots, "done": root, "terminated": root.clone()}, [1])
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
+        self.count = 0
+        return self._shown()
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
+        assert tensordict["robots", "action"].dtype == torch.int32
+        moves = torch.tensor([[[self.count < 2], [self.count < 4]]])
+        self.count += 1
+        return self._shown(reward=moves.float())
+
+    def _set_seed(self, seed: int | None) -> None:
+        pass
+
+
 ENVIRONMENTS: dict[str, Callable[[], EnvBase]] = {
     "PendulumEnv": PendulumEnv,
     "four PendulumEnv": lambda: SerialEnv(4, PendulumEnv),
@@ -151,6 +194,8 @@ ENVIRONMENTS: dict[str, Callable[[], EnvBase]] = {
     "group": lambda: TransformedEnv(
         MarineNavEnv(num_envs=2, num_robots=2), RewardScaling(0.0, 0.5, [("robots", "reward")])
     ),
+    "team that ends together": lambda: Team(done_on_any=True),
+    "team that ends one by one": lambda: Team(done_on_any=False),
 }
 every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 
@@ -177,6 +222,27 @@ def test_an_agent_trains_in_an_adapted_environment(
     assert trainer.updates > 0
     assert any(not now.equal(then) for now, then in zip(agent.parameters(), before, strict=True))
     assert all(parameter.isfinite().all() for parameter in agent.parameters())
+
+
+@pytest.mark.parametrize(
+    ("done_on_any", "lengths"), [(True, [2.0, 2.0, 2.0, 2.0]), (False, [2.0, 4.0])]
+)
+def test_robots_that_end_alone_or_with_others_end_their_episodes(
+    done_on_any: bool, lengths: list[float]
+) -> None:
+    env = as_environment(Team(done_on_any))
+    agent = build_for(env, DQN)
+    collector = BatchCollector(env, CPU, agent.policy.in_keys)
+    replay = ReplayBuffer(100, agent.observation_spec, agent.action_spec, CPU)
+    statistics = EpisodeStatistics(2, CPU)
+    for _ in range(4):
+        transition = collector.robots.transition(collector.step(agent.policy))
+        replay.extend(transition)
+        statistics.update(transition)
+    found = read(statistics.take())
+    assert found["episode/count"] == len(lengths)
+    assert found["episode/return"] == found["episode/length"] == sum(lengths) / len(lengths)
+    assert len(replay) == sum(lengths)
 
 
 def test_an_environment_of_this_library_is_unchanged() -> None:
