@@ -53,7 +53,7 @@ class MixedNoise:
 
     Some environments follow the policy closely while others explore widely, at every stage of
     training: sigma_i = low + i / (N - 1) (high - low) in environment i of N, for actions in
-    [-1, 1].
+    [-1, 1]; the mean of both in a single environment.
 
     Source: Li et al., "Parallel Q-Learning: Scaling Off-policy Reinforcement Learning under
     Massively Parallel Simulation", arXiv 2307.12983, mixed exploration.
@@ -68,6 +68,7 @@ class MixedNoise:
         The first batch dimension counts environments; `frames` `[]` has no effect.
         """
         rows = action if action.dim() > 1 else action.unsqueeze(0)
-        scale = torch.linspace(self.low, self.high, len(rows), device=action.device)
+        low = self.low if len(rows) > 1 else (self.low + self.high) / 2
+        scale = torch.linspace(low, self.high, len(rows), device=action.device)
         scale = scale.view(-1, *[1] * (rows.dim() - 1))
         return (rows + scale * torch.randn_like(rows)).clamp(-1.0, 1.0).view_as(action)

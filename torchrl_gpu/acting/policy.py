@@ -76,9 +76,9 @@ class PolicyWrapper(TensorDictModuleBase):
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64))
         self._has_unit_bounds = True
         if self.is_continuous:
-            low, high = action_bounds(action_spec)
-            self.register_buffer("action_center", (high + low) / 2)
-            self.register_buffer("action_half_range", (high - low) / 2)
+            center, half_range = _middle(*action_bounds(action_spec))
+            self.register_buffer("action_center", center)
+            self.register_buffer("action_half_range", half_range)
             self._find_units()
             self.register_load_state_dict_post_hook(PolicyWrapper._find_units)
 
@@ -119,3 +119,14 @@ class PolicyWrapper(TensorDictModuleBase):
         """Find whether the bounds are -1 and 1; also called when a state has been loaded."""
         is_unit = (self.action_center == 0.0) & (self.action_half_range == 1.0)
         self._has_unit_bounds = bool(is_unit.all())
+
+
+def _middle(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return center and half range of bounds, such that their sum and difference lie within."""
+    lowest, highest = low.cpu(), high.cpu()  # DirectML lacks `nextafter`
+    center = (highest + lowest) / 2
+    half_range = torch.minimum(highest - center, center - lowest)
+    while (beyond := (center + half_range > highest) | (center - half_range < lowest)).any():
+        smaller = half_range.nextafter(torch.zeros_like(half_range))
+        half_range = torch.where(beyond, smaller, half_range)
+    return center.to(low.device), half_range.to(low.device)

@@ -50,6 +50,17 @@ def test_actions_are_mapped_onto_the_bounds_of_each_dimension(batch: tuple[int, 
     torch.testing.assert_close(policy.from_bounds(action), observation["observation"])
 
 
+def test_actions_at_the_ends_of_their_range_stay_within_the_bounds() -> None:
+    torch.manual_seed(0)
+    low = torch.randn(10_000) * 10.0 ** torch.randint(-2, 4, (10_000,))
+    high = low + torch.rand_like(low) * 10.0 ** torch.randint(-2, 4, low.shape)
+    policy = PolicyWrapper(Echo(), OBSERVATION_SPEC, Bounded(low.expand(4, -1), high.expand(4, -1)))
+    for end in (-1.0, 1.0):
+        action = policy.to_bounds(torch.full_like(low, end))
+        assert action.ge(low).all()
+        assert action.le(high).all()
+
+
 def test_a_component_with_equal_bounds_has_one_value() -> None:
     policy = make([0.3, -1.0], [0.3, 1.0]).eval()
     observation = TensorDict({"observation": torch.tensor([[-1.0, 0.5], [0.2, 1.0]])}, [2])
@@ -147,7 +158,9 @@ def test_mixed_noise_grows_from_environment_to_environment(robots: tuple[int, ..
     found = torch.stack(draws, dim=1).flatten(1).std(dim=1)
     torch.testing.assert_close(found, torch.tensor([0.05, 0.15, 0.25]), rtol=0.05, atol=0.0)
     assert noise(torch.full((3, 2), 9.0), frames).eq(1.0).all()
-    assert noise(torch.zeros(2), frames).shape == (2,)  # a single environment without a batch
+    # A single environment, with and without a batch dimension.
+    for one in (torch.zeros(1, *robots, 20_000), torch.zeros(20_000)):
+        assert noise(one, frames).std().item() == pytest.approx(0.15, rel=0.05)
 
 
 @pytest.mark.parametrize("kind", ["continuous", "mixed", "discrete"])
