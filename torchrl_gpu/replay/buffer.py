@@ -129,6 +129,7 @@ class ReplayBuffer(CheckedFields):
         """Return the exact size in bytes of a buffer of a capacity, without allocating it."""
         return spec.bytes_needed(capacity)
 
+    @torch.no_grad()
     def extend(self, transition: TensorDictBase) -> None:
         """Copy one or several batched steps into the buffer.
 

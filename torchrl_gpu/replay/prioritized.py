@@ -135,7 +135,10 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         """Copy a step of another buffer with its priorities; see `ReplayBuffer.append`."""
         super().append(step)
         self._max_priority.copy_(torch.maximum(self._max_priority, step.get("greatest").max()))
-        self._tree.update(self._places_of_age(1), step.get("leaf"))
+        place = self._places_of_age(1)
+        # A row that is not a transition here, because its stack of frames is not complete, keeps 0.
+        is_listed = self._tree.leaves.index_select(0, place) > 0.0
+        self._tree.update(place, torch.where(is_listed, step.get("leaf"), 0.0))
 
     def load_state_dict(self, *states: State) -> None:
         """Restore a state; see `ReplayBuffer.load_state_dict`."""

@@ -57,6 +57,7 @@ class RolloutBuffer:
         """Whether the buffer holds T steps."""
         return self._next == self.length
 
+    @torch.no_grad()
     def extend(self, transition: TensorDictBase) -> None:
         """Copy one batched step `[num_envs]` in TorchRL's layout; a full buffer starts over."""
         after = transition.get("next")

@@ -14,6 +14,7 @@ from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.graphs import EAGER_CALLS
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.storage import StorageSpec
 
 pytestmark = pytest.mark.directml
@@ -175,6 +176,20 @@ def test_stored_values_are_copies() -> None:
         transition.zero_()
     sample = buffer.sample(100)
     assert_same(sample, stream.everything()[numbers(sample)])
+
+
+def test_stored_actions_do_not_keep_the_graph_of_their_policy() -> None:
+    spec = vector_spec(4)
+    rollout = RolloutBuffer(5, spec, CPU)
+    buffer = vector_buffer()
+    stream = Stream(spec, done_probability=0.2)
+    for _ in range(5):
+        transition = stream.step()
+        transition["next", "reward"].requires_grad_()
+        buffer.extend(transition)
+        rollout.extend(transition)
+    assert not buffer.sample(10)["next", "reward"].requires_grad
+    assert not rollout.rollout()["next", "reward"].requires_grad
 
 
 def test_sampling_is_uniform() -> None:

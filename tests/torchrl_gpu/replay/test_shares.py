@@ -6,7 +6,14 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from tests.torchrl_gpu.replay.test_stacks import BUFFERS, CPU, Stream, make
+from tests.torchrl_gpu.replay.test_stacks import (
+    BUFFERS,
+    CPU,
+    Stream,
+    check_sample,
+    make,
+    numbered,
+)
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.shares import load_share
@@ -84,6 +91,18 @@ def test_several_shares_are_joined_on_the_host(
     assert devices == [CPU if on_host else accelerator] * saved
     for age in range(1, host.complete_steps + 1):
         assert (device.step_of_age(age).to(CPU) == host.step_of_age(age)).all()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_stacks_that_begin_before_the_oldest_step_are_not_sampled(
+    kind: type[ReplayBuffer],
+) -> None:
+    stream = Stream(ENVS, done_probability=0.0)
+    before, after = make(kind, ENVS, CAPACITY), make(kind, 1, CAPACITY)
+    for _ in range(2 * CAPACITY // ENVS):
+        before.extend(stream.step())
+    load_share(after, [[before.state_dict()]], 0)
+    check_sample(numbered(after, 2_000), stream, 1)
 
 
 def test_more_environments_than_the_run_had_are_refused() -> None:
