@@ -68,7 +68,8 @@ class PPO(OnPolicyAgent):
         value_coefficient: weight of the value loss.
         normalize_rewards: divide rewards by the running standard deviation of the discounted
             return.
-        normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch.
+        normalize_advantages: normalize advantages to mean 0 and variance 1 in each batch of two or
+            more transitions.
         log_std_init: initial logarithm of the standard deviation of continuous actions in [-1, 1].
     """
 
@@ -218,7 +219,7 @@ class PPO(OnPolicyAgent):
             number, mean, variance = weighted_moments(rows[:, :1], rows[:, 1:])
             deviation = variance.sqrt()
             batch.set("row_weight", weight * (len(rows) / torch.as_tensor(number).clamp(min=1.0)))
-        if self.normalize_advantages:
+        if self.normalize_advantages and self.processes.count * len(batch) > 1:
             batch.set("advantage", (advantage - mean) / (deviation + 1e-8))
         return batch
 

@@ -175,6 +175,12 @@ def test_rows_without_a_transition_have_no_effect(kind: ActionKind) -> None:
             torch.testing.assert_close(value, results[1][name], msg=name)
 
 
+def test_the_advantage_of_a_single_transition_is_not_normalized_away() -> None:
+    agent = make()
+    batch = agent.prepare(make_rollout(agent)).reshape(-1)[:1]
+    assert torch.equal(agent.prepare_batch(batch)["advantage"], batch["advantage"])
+
+
 def test_observations_are_normalized_to_act_and_to_learn() -> None:
     agent = make(normalize_observations=True)
     rollout = make_rollout(agent)
