@@ -79,11 +79,7 @@ def read_arguments(
 
 
 def check_once(arguments: Iterable[str]) -> None:
-    """Refuse a `name=value` argument that is typed twice with different values.
-
-    Raises:
-        ConfigurationError: one is.
-    """
+    """Refuse a `name=value` argument that is typed twice with different values."""
     typed: dict[str, str] = {}
     for argument in arguments:
         before = typed.setdefault(argument.partition("=")[0], argument)

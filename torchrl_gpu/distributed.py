@@ -58,11 +58,7 @@ class DistributedProcesses(Processes):
         self._hosts = self._devices = hosts
 
     def compute_on(self, device: torch.device) -> None:
-        """Exchange tensors on the devices of the processes too, this process those on `device`.
-
-        Raises:
-            ConfigurationError: as for `backend_of`.
-        """
+        """Exchange tensors on the devices of the processes too, this process those on `device`."""
         if (backend := backend_of(device)) != _OF_HOSTS:
             accelerator_of(device).call("set_device")
             self._devices = _answered(dist.new_group, backend=backend, timeout=PATIENCE)
@@ -133,11 +129,7 @@ def joined() -> Iterator[DistributedProcesses]:
 
 
 def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-    """Call a function of `torch.distributed`.
-
-    Raises:
-        ProcessLostError: the call has failed, because another process does not take part.
-    """
+    """Call a function of `torch.distributed`, which fails where another process is lost."""
     try:
         return function(*arguments, **options)
     except RuntimeError as error:

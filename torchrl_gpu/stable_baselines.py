@@ -84,11 +84,7 @@ class StableBaselinesEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Refuse: one environment of a batch has no methods.
-
-        Raises:
-            NotImplementedError: always.
-        """
+        """Refuse: one environment of a batch has no methods."""
         raise NotImplementedError(f"{method_name}: the environments share one batch; use `envs`")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:

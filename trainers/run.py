@@ -175,11 +175,7 @@ def _check_command(word: str) -> None:
 
 
 def _import_own_packages() -> None:
-    """Import our packages, even if the working directory has folders of their names.
-
-    Raises:
-        ConfigurationError: such a folder has been imported already.
-    """
+    """Import our packages, even if the working directory has folders of their names."""
     root = str(Path(__file__).parents[1])
     sys.path.insert(0, root)
     try:

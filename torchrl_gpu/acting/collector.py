@@ -263,8 +263,7 @@ class BatchCollector:
     def _root_of(self, state: Mapping[str, Any], root: TensorDictBase) -> TensorDict:
         """Return the saved root, which has the entries of the root of a reset, and perhaps actions.
 
-        Raises:
-            Exception: the saved root is that of another environment.
+        That of another environment raises an exception of any kind.
         """
         check_like(state["has_acted"], False, "has_acted")
         saved = TensorDict(state["root"], batch_size=self.env.batch_size)

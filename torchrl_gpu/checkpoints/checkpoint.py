@@ -142,12 +142,7 @@ class CheckpointFolder:
         return write
 
     def _together(self, work: Callable[[], None]) -> None:
-        """Do work in all processes, and wait for all of them.
-
-        Raises:
-            ConfigurationError: the files of this process cannot be written.
-            ProcessLostError: those of another process cannot be written.
-        """
+        """Do work in all processes, and wait for all of them; a failure of one is raised in all."""
         failure: Exception | None = None
         try:
             work()
@@ -163,9 +158,6 @@ class CheckpointFolder:
         """Refuse to add to a folder or a replay that somebody has deleted during the run.
 
         The next save then writes everything.
-
-        Raises:
-            ConfigurationError: the folder, or one of the files of these names, is missing.
         """
         needed = [self.folder] if self._has_saved else []
         for path in (*needed, *(self.folder / name for name in names)):

@@ -17,11 +17,7 @@ UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeEr
 
 @contextmanager
 def reading(path: Path, setting: str = "checkpoint") -> Iterator[None]:
-    """Report errors of the block in one line that names the file and its setting.
-
-    Raises:
-        ConfigurationError: the block raised an error of Python or torch, or this one itself.
-    """
+    """Report errors of Python and torch in the block in one line that names file and setting."""
     try:
         yield
     except (ConfigurationError, WorkerError):
@@ -39,9 +35,6 @@ def check_like(
     Unless `is_exact`, tensors of floating-point numbers may differ in precision, because devices
     do. Saved tensors may be `StoredTensor`s. Any value is accepted where `expected` has None;
     `name` is that of the state in errors.
-
-    Raises:
-        ConfigurationError: the states differ.
     """
     problem = None
     if isinstance(expected, Mapping):
@@ -90,11 +83,7 @@ def difference(
 
 
 def check_count(value: Any, name: str, low: int = 0, high: int = 10**12 - 1) -> None:
-    """Refuse a value that is not an integer from `low` to `high`.
-
-    Raises:
-        ConfigurationError: the value is something else; the message begins with `name`.
-    """
+    """Refuse a value, `name` in errors, that is not an integer from `low` to `high`."""
     if type(value) is not int or not low <= value <= high:
         shown = shortened(str(value)) if isinstance(value, int | float) else type(value).__name__
         raise ConfigurationError(f"{name}={shown}: not a whole number from {low} to {high}")

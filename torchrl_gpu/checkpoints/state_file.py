@@ -117,11 +117,7 @@ def load_state(path: Path) -> dict[Any, Any]:
 
 
 def open_state(path: Path) -> dict[Any, Any]:
-    """Check a file that `save_state` wrote, and return its state with `StoredTensor`s.
-
-    Raises:
-        ConfigurationError: as for `load_state`.
-    """
+    """Check a file as `load_state` does, and return its state with `StoredTensor`s."""
     path = Path(path)
     try:
         if not path.is_file():
@@ -214,11 +210,7 @@ def _header(tree: Any, tensors: Mapping[str, Tensor | Pieces]) -> bytes:
 
 
 def _read_header(path: Path) -> tuple[dict[str, str], dict[str, StoredTensor]]:
-    """Return the metadata and the tensors of a file, all of which lie within it.
-
-    Raises:
-        Exception: the file is not in this format.
-    """
+    """Return the metadata and the tensors of a file, all of which lie within it."""
     size = path.stat().st_size
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8).ljust(8))

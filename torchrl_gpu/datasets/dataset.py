@@ -141,11 +141,7 @@ def about(interface: PolicyInterface) -> dict[str, Any]:
 
 @contextmanager
 def reading_dataset(path: Path) -> Iterator[None]:
-    """Report an error of the block about the files of a dataset in one line.
-
-    Raises:
-        ConfigurationError: the block raised an error of Python or of a library that reads them.
-    """
+    """Report an error of the block about the files of a dataset in one line."""
     try:
         yield
     except ConfigurationError:
@@ -156,11 +152,7 @@ def reading_dataset(path: Path) -> Iterator[None]:
 
 
 def _module(format: str) -> Any:
-    """Import the module of a format, with the function `opened` and the class `Writer`.
-
-    Raises:
-        ConfigurationError: one of its packages is missing, or needs a newer Python.
-    """
+    """Import the module of a format, with the function `opened` and the class `Writer`."""
     if sys.version_info < _MIN_PYTHON[format]:
         version = ".".join(map(str, _MIN_PYTHON[format]))
         raise ConfigurationError(

@@ -15,11 +15,7 @@ SETTING = "agent.demonstrations"
 
 
 def check_demonstrations(path: str) -> Dataset:
-    """Open demonstrations, or refuse them; no environment is needed.
-
-    Raises:
-        ConfigurationError: the dataset is missing or empty, or a package is missing.
-    """
+    """Open demonstrations, or refuse them; no environment is needed."""
     try:
         dataset = open_dataset(path)
     except ConfigurationError as error:

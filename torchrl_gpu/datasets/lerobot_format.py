@@ -144,11 +144,7 @@ class Writer:
         _write_json(self._folder / _INFO, info)
 
     def _frames_of(self, name: str, observed: Tensor) -> Array:
-        """Return the frames `[history + T + 1, ...]` of an observation `[T + 1, ...]`.
-
-        Raises:
-            ConfigurationError: its stacks are not the frames of consecutive steps.
-        """
+        """Return the frames `[history + T + 1, ...]` of an observation `[T + 1, ...]`."""
         count = self._stacks.get(name, 1)
         frames = observed
         if count > 1:

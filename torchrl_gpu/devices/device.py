@@ -47,11 +47,7 @@ def resolve_device(name: str) -> torch.device:
 
 
 def check_device(device: torch.device) -> None:
-    """Refuse a device that this machine lacks.
-
-    Raises:
-        ConfigurationError: this machine has no such device; the message lists the available ones.
-    """
+    """Refuse a device that this machine lacks."""
     try:
         torch.empty((), device=device)
     except Exception:

@@ -29,11 +29,7 @@ def grid(count: int) -> tuple[int, int]:
 
 
 def picture_of(env: Environment, index: int | list[int]) -> NDArray[np.uint8]:
-    """Return the picture `[H, W, 3]` that an environment renders, see `Environment.render`.
-
-    Raises:
-        ConfigurationError: it renders something else.
-    """
+    """Return the picture `[H, W, 3]` of `Environment.render`; refuse anything else."""
     picture: Any = env.render(index)
     found = type(picture).__name__
     if isinstance(picture, Tensor):

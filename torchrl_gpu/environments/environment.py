@@ -130,11 +130,7 @@ class Environment(EnvBase):
         raise ConfigurationError(f"{name_of(self)} cannot render")
 
     def _checked_index(self, index: Any) -> Any:
-        """Return an argument of `render` as an `int`, or a list of them if `renders_several`.
-
-        Raises:
-            ConfigurationError: it names no environment of the batch.
-        """
+        """Return an argument of `render` as an `int`, or a list of them if `renders_several`."""
         several = self.capabilities.renders_several
         # Arrays and tensors without a dimension are iterable by their types alone.
         is_list = several and isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0

@@ -30,9 +30,6 @@ def _checked(env: EnvBase, method: str, *arguments: Any, **named: Any) -> Tensor
     """Call a method in place of which this function stands, and give way to it.
 
     A function that a user has put in this place since then, which calls this one, stays there.
-
-    Raises:
-        ConfigurationError: the result lacks a leaf of the specs, or has another shape or dtype.
     """
     placed = vars(env).pop(method, None)
     call = getattr(env, method)

@@ -119,11 +119,7 @@ class Recorder(gymnasium.Wrapper):
         return self._observation, info
 
     def _repeat(self, record: Record) -> Any:
-        """Play a recorded episode, and return its last observation and info.
-
-        Raises:
-            Exception: the environment does not repeat the episode.
-        """
+        """Play a recorded episode, and return its last observation and info."""
         if generator := _generator_of(self._base):
             generator.state = json.loads(record["generator"])
         if len(record["emulator"]):

@@ -213,11 +213,7 @@ class Execution:
         return observation
 
     def _call(self, policy: Policy, observation: TensorDictBase) -> TensorDictBase:
-        """Call a policy eagerly, in the precision if that saves time.
-
-        Raises:
-            ConfigurationError: the memory is insufficient.
-        """
+        """Call a policy eagerly, in the precision if that saves time."""
         self._inform(policy)
         rows = observation.numel()
         casts = not self.precision.casts or rows >= _MIN_CAST_ROWS
@@ -364,11 +360,7 @@ class Execution:
         }
 
     def check_state(self, state: Any) -> None:
-        """Refuse a state that `state_dict` cannot have returned; nothing changes.
-
-        Raises:
-            ConfigurationError: an entry is missing or unknown, or has another value.
-        """
+        """Refuse a state that `state_dict` cannot have returned; nothing changes."""
         check_like(state, dict.fromkeys(self.state_dict()), "the saved execution")
         if scale := state["precision"]:
             check_like(scale, torch.amp.GradScaler("cpu").state_dict(), "the scale of fp16")

@@ -26,9 +26,6 @@ def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None
 
     `work` is a phrase such as `the images of 256 transitions`, and `advice` one such as
     `a smaller agent.batch_size`.
-
-    Raises:
-        ConfigurationError: the memory was insufficient.
     """
     try:
         yield

@@ -18,22 +18,14 @@ from torchrl_gpu.processes import Processes
 
 
 def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
-    """Return the batch `[B]` that a gradient step learns from, see `Learner.prepare_batch`.
-
-    Raises:
-        ConfigurationError: the memory is insufficient.
-    """
+    """Return the batch `[B]` that a gradient step learns from, see `Learner.prepare_batch`."""
     work = f"the images of {len(batch)} transitions"
     with enough_memory(learner.device, work, "a smaller agent.batch_size"):
         return learner.prepare_batch(batch)
 
 
 def checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
-    """Return the losses of a learner, see `Learner.loss`.
-
-    Raises:
-        ConfigurationError: they are not those that a gradient step takes.
-    """
+    """Return the losses of a learner; refuse those that a gradient step does not take."""
     losses: Any = learner.loss(batch)
     if problem := _problem(losses):
         raise ConfigurationError(f"agent: {type(learner).__name__}.loss: {problem}")

@@ -49,7 +49,7 @@ class Arrays:
     robots have a dimension for them; the observation `active` tells which of them still act, and
     the reward is the sum of theirs.
 
-    The arguments are those of `BatchedEnv`.
+    Arguments and errors are those of `BatchedEnv`.
 
     Attributes:
         env: the environment.
@@ -57,9 +57,6 @@ class Arrays:
             observation, otherwise a Dict.
         action_space: space of the actions of one environment.
         metadata: metadata of Gymnasium.
-
-    Raises:
-        ConfigurationError: a setting is unknown or out of range.
     """
 
     def __init__(

@@ -15,10 +15,7 @@ class SingleEnv(gymnasium.Env[Any, Any]):
     """One environment of this library in Gymnasium; see `Arrays` for its arrays.
 
     `info` has `success`; with several robots also the `rewards` of each. An episode goes on as long
-    as one robot acts. The arguments are those of `BatchedEnv`, except `num_envs`.
-
-    Raises:
-        ConfigurationError: a setting is unknown or out of range.
+    as one robot acts. Arguments and errors are those of `BatchedEnv`, except `num_envs`.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": RENDER_MODES}

@@ -126,11 +126,7 @@ class Contents:
                 self._rings[kind].restore(tensor, parts, [each[kind] for each in written])
 
     def check(self, state: State) -> None:
-        """Refuse a state of another capacity or other specs, or whose numbers exceed the buffer.
-
-        Raises:
-            ConfigurationError: the state belongs to another buffer, or is damaged.
-        """
+        """Refuse a state of another capacity or other specs, or whose numbers exceed the buffer."""
         for name in sorted(self._tensors.keys() | state.keys(), key=str):
             is_ring = name in self._tensors and self._kind(name) is not None
             saved, own = (_describe(each.get(name), is_ring) for each in (state, self._tensors))

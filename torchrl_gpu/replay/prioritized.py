@@ -28,16 +28,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     New transitions get the largest priority so far. No values are read back to the host.
 
-    The other arguments are those of `ReplayBuffer`.
+    The other arguments, and the errors, are those of `ReplayBuffer`.
 
     Args:
         priority_exponent: priority exponent (alpha), 0 (uniform) to 1 (proportional).
         weight_exponent: function that returns the importance-sampling exponent (beta) `[]`, 0 to 1
             (full correction), for each sampled batch; None for a constant 1.
         processes: processes whose batches make up one batch, each drawn from its own buffer.
-
-    Raises:
-        ConfigurationError: as for `ReplayBuffer`.
     """
 
     priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
@@ -68,9 +65,6 @@ class PrioritizedReplayBuffer(ReplayBuffer):
             Transitions as from `ReplayBuffer.sample`, with two more keys: `weight` [batch_size, 1],
             the importance-sampling weights, divided by the largest of the batches of all processes;
             and `place` [batch_size], which identifies the transitions in `update_priorities`.
-
-        Raises:
-            RuntimeError: the buffer is empty.
         """
         self._refuse_if_empty()
         place = self._tree.draw(batch_size)

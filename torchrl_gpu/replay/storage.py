@@ -67,11 +67,7 @@ class StorageSpec:
                 )
 
     def check_step(self, step: TensorDictBase) -> None:
-        """Refuse a step that lacks an entry, or has one of another shape or dtype.
-
-        Raises:
-            ConfigurationError: an entry does not fit; the message names it.
-        """
+        """Refuse a step that lacks an entry, or has one of another shape or dtype."""
         layout = {key: (spec.shape, spec.dtype) for key, spec in self._observations.items()}
         layout |= {("next", *key): each for key, each in layout.items()}
         layout["action",] = self._action.shape, self._action.dtype

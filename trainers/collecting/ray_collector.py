@@ -182,11 +182,7 @@ class RayCollector:
     def _receive(self) -> Tensor:
         """Receive the chunk that was ordered, and order the next one if the plan is ahead.
 
-        Returns:
-            Environments, bool `[num_envs]`, whose episodes were lost before this chunk.
-
-        Raises:
-            WorkerError: a collector cannot be replaced, or its environment raised an exception.
+        Return the environments, bool `[num_envs]`, whose episodes were lost before this chunk.
         """
         order, references = self._ordered or self._order()
         self._ordered = None

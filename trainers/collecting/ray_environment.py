@@ -129,11 +129,7 @@ class RayEnvironment(RemoteEnvironment):
                 self.replace(number, error)
 
     def replace(self, number: int, error: RayError) -> None:
-        """Replace a collector of the batch, whose environments begin new episodes.
-
-        Raises:
-            WorkerError: it cannot be replaced.
-        """
+        """Replace a collector of the batch, whose environments begin new episodes."""
         self.replaced += 1
         self._replacements += 1
         process = self.members[number]

@@ -42,12 +42,7 @@ class Agreement:
     batches: tuple[int, ...]
 
     def check(self) -> None:
-        """Refuse files whose actions differ from those of the policy.
-
-        Raises:
-            ConfigurationError: a difference is above 1e-5, and above four times the rounding or
-                1e-4.
-        """
+        """Refuse files whose actions differ from those of the policy by more than rounding."""
         limit = max(MAX_DIFFERENCE, min(_ROUNDINGS * self.rounding, _MAX_ROUNDING))
         for name, difference in self.differences.items():
             if difference > limit:

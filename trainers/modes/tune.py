@@ -114,11 +114,7 @@ def _search(settings: Settings, study: Study, deadline: float) -> None:
 
 
 def _train(settings: Settings, folder: Path, watch: TrialWatch) -> Path | None:
-    """Train in a folder until the watch ends it; return the best checkpoint.
-
-    Raises:
-        Interruption: a signal has ended it.
-    """
+    """Train in a folder until the watch ends it; return the best checkpoint."""
     gc.collect()  # the replay of the trial before, which its exception may have kept
     seed_everything(settings.general.seed)
     with (

@@ -33,12 +33,7 @@ def restart_failed(trainer: TorchRLTrainer, transition: TensorDictBase) -> Tenso
 
 
 def refuse_nonfinite(trainer: TorchRLTrainer, names: Iterable[str]) -> None:
-    """End a training in which a number was not finite.
-
-    Raises:
-        ConfigurationError: a metric or parameter is not finite, whose `names` are given, or an
-            entry of a step was not.
-    """
+    """End a training if an entry of a step, or a metric or parameter of `names`, is not finite."""
     name = next(iter(names), None)
     cause = trainer.watch.cause(trainer.frames // trainer.frames_per_step)
     if name or cause:

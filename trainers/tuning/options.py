@@ -37,9 +37,6 @@ class Tuning(CheckedFields):
             or without one the settings of the command, are judged at the end.
         study: name of the study, a folder in `runs/<env>/<agent>/tune/`; the same command goes on
             with it.
-
-    Raises:
-        ConfigurationError: an argument is out of range.
     """
 
     objective: Objective = "seconds"
