@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
@@ -20,13 +20,15 @@ from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.datasets.demonstrations import check_demonstrations
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
-from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.shares import load_share
 from trainers.training.demonstrations import Demonstrations, demonstrations_of_batch
 
 logger = logging.getLogger(__name__)
+
+# States of the saved parts of a replay or an open rollout, oldest first.
+Parts: TypeAlias = Sequence[Mapping[str, Any]]
 
 # Larger than the ratios of updates to frames that runs are saved with.
 _LARGE_RATIO = 64
@@ -104,30 +106,18 @@ class ReplayExperience:
         """Return the contents of the replay buffer since an earlier part; if empty, all of them."""
         return self.replay.part(since)
 
-    def load_state_dict(
-        self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
-    ) -> None:
-        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first.
-
-        Args:
-            state: return value of `state_dict`.
-            parts: states of the saved parts, oldest first; None if the buffer was not saved.
-        """
+    def load_state_dict(self, state: dict[str, Any], parts: Parts | None) -> None:
+        """Restore the replay buffer; if it was not saved, `random_frames` new steps come first."""
         self._check(state)
         if parts is not None:
             self.replay.load_state_dict(*parts)
             self._go_on(state)
 
-    def divide(
-        self,
-        state: dict[str, Any],
-        replays: Sequence[Sequence[Mapping[str, Any]]] | None,
-        processes: Processes,
-    ) -> None:
+    def divide(self, state: dict[str, Any], replays: Sequence[Parts] | None) -> None:
         """Take a share of a run that another number of processes saved; see `load_state_dict`."""
         self._check(state)
         if replays is not None:
-            load_share(self.replay, replays, processes.rank * self.replay.num_envs)
+            load_share(self.replay, replays, self.agent.processes.rank * self.replay.num_envs)
             self._go_on(state)
 
     def _check(self, state: Mapping[str, Any]) -> None:
@@ -203,21 +193,14 @@ class RolloutExperience:
         """Return the open rollout, which is always saved as a whole."""
         return self.buffer.part()
 
-    def load_state_dict(
-        self, state: dict[str, Any], parts: Sequence[Mapping[str, Any]] | None
-    ) -> None:
+    def load_state_dict(self, state: dict[str, Any], parts: Parts | None) -> None:
         """Restore the open rollout, or begin a new one."""
         stored = parts[-1] if parts else {}
         if stored:
             self._check(stored)
         self.buffer.load_state_dict(stored)
 
-    def divide(
-        self,
-        state: dict[str, Any],
-        replays: Sequence[Sequence[Mapping[str, Any]]] | None,
-        processes: Processes,
-    ) -> None:
+    def divide(self, state: dict[str, Any], replays: Sequence[Parts] | None) -> None:
         """Begin a new rollout, because new episodes begin."""
         self.buffer.clear()
 

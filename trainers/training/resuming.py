@@ -153,7 +153,7 @@ def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path)
     replays = [CheckpointFolder(f).load_replay(f / checkpoint.name) for f in folders]
     complete = [replay for replay in replays if replay is not None]
     shares = complete if len(complete) == saved else None
-    trainer.experience.divide(state["experience"], shares, processes)
+    trainer.experience.divide(state["experience"], shares)
     if "world" in state["collector"]:
         trainer.env.load_progress(state["collector"]["world"])
     return shares is not None
