@@ -285,7 +285,8 @@ class ReplayBuffer(CheckedFields):
             is_listed = is_listed.reshape(self.num_envs)
 
         if self._stacks.history:
-            is_fresh, is_whole = self._stacks.compare(transition, current_row, self._next_step)
+            before = self._places_of_age(1)
+            is_fresh, is_whole = self._stacks.compare(transition, current_row, before)
             is_listed = is_whole if is_listed is None else is_listed & is_whole
             self._stacks.write_age(is_fresh, self._next_step)
         else:

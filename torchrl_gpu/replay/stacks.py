@@ -36,7 +36,6 @@ class FrameStacks:
         slots = steps["slots"]
         self._step_capacity, self._num_envs = slots.shape[:2]
         self._roots, self._next = slots.flatten(0, 1).unbind(1)
-        self._env_numbers = torch.arange(self._num_envs, device=slots.device)
         # Number of steps from the newest frame of a stack back to each frame, oldest frame first.
         self._steps_back = torch.arange(self.history, -1, -1, device=slots.device)
 
@@ -68,7 +67,7 @@ class FrameStacks:
         return torch.cat((self.root_slots(place)[:, 1:], newest), 1) if self.history else newest
 
     def compare(
-        self, root: TensorDictBase, current_row: Tensor, next_step: Tensor
+        self, root: TensorDictBase, current_row: Tensor, before: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Compare the root of a step with the latest next observations.
 
@@ -76,14 +75,13 @@ class FrameStacks:
             root: observations `[num_envs]`.
             current_row: numbers of the rows with the latest next observations, `[num_envs]`;
                 negative while the buffer is empty.
-            next_step: number of the step, `[1]`.
+            before: places of the step before, `[num_envs]`.
 
         Returns:
             Two masks, bool `[num_envs]`: whether the root needs a fresh row, and whether the rows
             then give all frames of the root.
         """
-        previous = (next_step - 1) % self._step_capacity
-        slots = self.next_slots(previous * self._num_envs + self._env_numbers)
+        slots = self.next_slots(before)
         is_new = current_row < 0
         differs, repeats = is_new, torch.ones_like(is_new)
         for key in self._rows:
