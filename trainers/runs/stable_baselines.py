@@ -57,41 +57,32 @@ class _Algorithm(NamedTuple):
         hidden: prefix of the parameters of the hidden layers.
         outputs: names of the last layers, whose outputs ours concatenates; empty if they are the
             last one behind `hidden`.
-        actor: prefix of our network within the policy.
         extractor: prefix of the convolutions.
         acting: prefixes of all parameters that act.
+        actor: prefix of our network within the policy.
         activation: default activation.
     """
 
     agent: str
     hidden: str
-    outputs: tuple[str, ...]
-    actor: str
-    extractor: str
-    acting: tuple[str, ...]
+    outputs: tuple[str, ...] = ()
+    extractor: str = "actor.features_extractor."
+    acting: tuple[str, ...] = ("actor.",)
+    actor: str = "actor."
     activation: str = "relu"
 
 
 _ALGORITHMS: Final = {
-    "SAC": _Algorithm(
-        "sac",
-        "actor.latent_pi.",
-        ("actor.mu.", "actor.log_std."),
-        "actor.",
-        "actor.features_extractor.",
-        ("actor.",),
-    ),
-    "DDPG": _Algorithm("ddpg", "actor.mu.", (), "actor.", "actor.features_extractor.", ("actor.",)),
-    "DQN": _Algorithm(
-        "dqn", "q_net.q_net.", (), "actor.", "q_net.features_extractor.", ("q_net.",)
-    ),
+    "SAC": _Algorithm("sac", "actor.latent_pi.", ("actor.mu.", "actor.log_std.")),
+    "DDPG": _Algorithm("ddpg", "actor.mu."),
+    "DQN": _Algorithm("dqn", "q_net.q_net.", (), "q_net.features_extractor.", ("q_net.",)),
     "PPO": _Algorithm(
         "ppo",
         "mlp_extractor.policy_net.",
         ("action_net.",),
-        "actor.network.",
         "pi_features_extractor.",
         ("mlp_extractor.policy_net.", "action_net.", "pi_features_extractor.", "log_std"),
+        actor="actor.network.",
         activation="tanh",
     ),
 }
