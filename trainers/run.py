@@ -252,24 +252,13 @@ def _sweep(arguments: list[str]) -> int:
     """
     from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
-    from trainers.command_line.launching import divided, launch
+    from trainers.command_line.launching import JobEnd, divided, launch
 
     code = 0
     arguments, of_launcher = divided(arguments)
     runs = runs_of(arguments)
     checked = {}
     ends = {each.title: ["not finished", ""] for each in runs}  # result and folder
-    for each in runs:
-        try:
-            checked[each.title] = _settings_in_sweep(each.settings, alone=len(runs) == 1)
-        except ConfigurationError as error:
-            code = _refuse(f"{each.title}: {error}")
-            ends[each.title][0] = "refused"
-        except Exception as error:
-            print(each.title, flush=True)
-            print_exception(error)
-            code = FAILED
-            ends[each.title][0] = "failed"
 
     def note(title: str, end: JobEnd) -> None:
         nonlocal code
@@ -280,6 +269,15 @@ def _sweep(arguments: list[str]) -> int:
             print(end.text)
         code = end.code or code
 
+    for each in runs:
+        try:
+            checked[each.title] = _settings_in_sweep(each.settings, alone=len(runs) == 1)
+        except ConfigurationError as error:
+            note(each.title, JobEnd(REFUSED, str(error), "refused"))
+        except Exception as error:
+            print(each.title, flush=True)
+            print_exception(error)
+            note(each.title, JobEnd(FAILED, "", "failed"))
     try:
         if of_launcher and checked:
             jobs = [each.settings for each in runs if each.title in checked]
