@@ -13,12 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrl_gpu.signals import (
-    INSISTENT,
-    SECONDS_OF_ONE_REQUEST,
-    STOP_SIGNALS,
-    exit_code_after,
-)
+from torchrl_gpu.signals import INSISTENT, SECONDS_OF_ONE_REQUEST, STOP_SIGNALS, exit_code_after
 
 if TYPE_CHECKING:
     from trainers.training.trainer import TorchRLTrainer

@@ -13,12 +13,7 @@ from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs import EnvBase, VecGymEnvTransform
 
-from torchrl_gpu.environments.bookkeeping import (
-    Path,
-    bookkeeping_keys,
-    path_of,
-    transforms_of,
-)
+from torchrl_gpu.environments.bookkeeping import Path, bookkeeping_keys, path_of, transforms_of
 from torchrl_gpu.environments.environment import (
     DONE_NAMES,
     Environment,

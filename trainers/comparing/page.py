@@ -13,14 +13,7 @@ import numpy as np
 
 from torchrl_gpu.tables import counted, human_time
 from trainers.comparing.document import Markup, document, folded, html_table, panels
-from trainers.comparing.drawing import (
-    Curve,
-    Interval,
-    draw_curves,
-    draw_intervals,
-    percent,
-    swatch,
-)
+from trainers.comparing.drawing import Curve, Interval, draw_curves, draw_intervals, percent, swatch
 from trainers.comparing.groups import Group, improvements
 from trainers.comparing.results import Results
 from trainers.comparing.runs import FILMS, Axis, Run

@@ -22,12 +22,7 @@ from trainers.exporting.page import PAGE
 from trainers.exporting.writing import export_policy
 from trainers.modes.building import evaluator_of, policy_of, prepared_folder
 from trainers.modes.outcome import RunOutcome, command_of
-from trainers.runs.policy_files import (
-    TrainedPolicy,
-    build_agent,
-    load_checkpoint,
-    restore_policy,
-)
+from trainers.runs.policy_files import TrainedPolicy, build_agent, load_checkpoint, restore_policy
 from trainers.training.progress import ProgressDisplay
 
 _CPU: Final = torch.device("cpu")

@@ -44,12 +44,7 @@ from trainers.training.metric_rows import MetricRows
 from trainers.training.nonfinite import restart_failed
 from trainers.training.progress import ProgressDisplay
 from trainers.training.resuming import resume
-from trainers.training.saving import (
-    CheckpointSaver,
-    begin_save,
-    save_after_error,
-    save_if_changed,
-)
+from trainers.training.saving import CheckpointSaver, begin_save, save_after_error, save_if_changed
 from trainers.training.summary import write_summary
 from trainers.training.watchdog import Watchdog
 
