@@ -152,7 +152,7 @@ def traffic(agent: Agent, processes: DistributedProcesses) -> Traffic:
         ratio, steps = agent.utd_ratio, agent.n_step + 1
     elif isinstance(agent, OnPolicyAgent):
         steps = agent.rollout_length
-    experience = experience_of(agent, math.ceil(UPDATES / ratio), 10_000, 0, None, execution)
+    experience = experience_of(agent, math.ceil(UPDATES / ratio), 10_000, 0, execution)
     step = random_transitions(agent.observation_spec, agent.action_spec)
     for _ in range(steps - 1):
         experience.store(step)

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.checkpoints.contents import check_count, check_like
 from torchrl_gpu.datasets.demonstrations import check_demonstrations
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 # States of the saved parts of a replay or an open rollout, oldest first.
 Parts: TypeAlias = Sequence[Mapping[str, Any]]
+
+_USUAL = Capabilities()  # of an environment without frame stacks and action table
 
 # Larger than the ratios of updates to frames that runs are saved with.
 _LARGE_RATIO = 64
@@ -42,10 +45,8 @@ class ReplayExperience:
         frames_per_step: number of environment steps in a batched step of all processes.
         capacity: maximum number of observations in the replay buffer.
         random_frames: number of environment steps before the first update.
-        frame_stacks: number of frames of each observation that is a stack, by key; None for no
-            stacks.
-        action_table: table whose row numbers are the actions of the agent, if it has one.
         execution: execution that draws the batches.
+        can: capabilities of the environment, with its frame stacks and its action table.
 
     Attributes:
         replay: replay buffer of the agent.
@@ -59,18 +60,17 @@ class ReplayExperience:
         frames_per_step: int,
         capacity: int,
         random_frames: int,
-        frame_stacks: Mapping[NestedKey, int] | None,
-        action_table: Sequence[Sequence[float]] | None,
         execution: Execution,
+        can: Capabilities,
     ) -> None:
         self.agent = agent
         self._execution = execution
         self.random_frames = random_frames
-        self.replay = agent.build_replay(capacity, frame_stacks)
+        self.replay = agent.build_replay(capacity, can.frame_stacks)
         self.memory: Sequence[str] = [self.replay.memory]
         self.demonstrations: Demonstrations | None = None
         if agent.demonstrations is not None:
-            self.demonstrations = Demonstrations(agent, self.replay, action_table)
+            self.demonstrations = Demonstrations(agent, self.replay, can.action_table)
             self.memory = [self.replay.memory, self.demonstrations.memory]
         self._source: ReplayBuffer | Demonstrations = self.demonstrations or self.replay
         self._frames_per_step = frames_per_step
@@ -276,9 +276,8 @@ def experience_of(
     frames_per_step: int,
     capacity: int,
     random_frames: int,
-    frame_stacks: Mapping[NestedKey, int] | None = None,
     execution: Execution = EAGER,
-    action_table: Sequence[Sequence[float]] | None = None,
+    can: Capabilities = _USUAL,
 ) -> Experience:
     """Build the experience of an agent: a replay buffer if it is off-policy, else a rollout.
 
@@ -287,8 +286,7 @@ def experience_of(
     if isinstance(agent, OnPolicyAgent):
         return RolloutExperience(agent, execution)
     if isinstance(agent, OffPolicyAgent):
-        frames = frames_per_step, capacity, random_frames
-        return ReplayExperience(agent, *frames, frame_stacks, action_table, execution)
+        return ReplayExperience(agent, frames_per_step, capacity, random_frames, execution, can)
     raise ConfigurationError(
         f"agent: {type(agent).__name__} must derive from OffPolicyAgent or OnPolicyAgent"
     )

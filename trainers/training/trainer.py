@@ -180,8 +180,7 @@ class TorchRLTrainer(CheckedFields):
         self._is_resumed = False
 
         sizes = self.frames_per_step, self.replay_capacity, self.random_frames
-        stacks, table = can.frame_stacks, can.action_table
-        self.experience = experience_of(agent, *sizes, stacks, self.execution, table)
+        self.experience = experience_of(agent, *sizes, self.execution, can)
         rows, device, is_writer = agent.action_spec.shape[0], agent.device, self.processes.is_writer
         if is_writer:
             agent.warn_of_unused()

@@ -31,6 +31,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
 from torchrl_gpu.datasets.demonstrations import load_demonstrations
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -324,14 +325,15 @@ def test_the_kind_of_action_has_to_be_that_of_the_agent(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="this agent's are whole numbers below 3"):
         experience_of(dqn, ENVS, 100, 0)
     with pytest.raises(ConfigurationError, match="not row numbers of the action table"):
-        experience_of(dqn, ENVS, 100, 0, action_table=TABLE)
+        experience_of(dqn, ENVS, 100, 0, can=Capabilities(action_table=TABLE))
     sac = Case(SAC, "continuous").make(demonstrations=table)
     with pytest.raises(ConfigurationError, match="row numbers of a table; this agent's are"):
         experience_of(sac, ENVS, 100, 0)
     dqn = Case(DQN, "discrete").make(demonstrations=table)
-    experience_of(dqn, ENVS, 100, 0, action_table=TABLE)
+    experience_of(dqn, ENVS, 100, 0, can=Capabilities(action_table=TABLE))
+    other = Capabilities(action_table=tuple((x[0] + 1,) for x in TABLE))
     with pytest.raises(ConfigurationError, match="not row numbers of the action table"):
-        experience_of(dqn, ENVS, 100, 0, action_table=[[x[0] + 1] for x in TABLE])
+        experience_of(dqn, ENVS, 100, 0, can=other)
 
 
 def test_actions_of_another_range_are_refused(tmp_path: Path) -> None:
@@ -351,7 +353,7 @@ def test_an_edited_table_of_actions_is_refused(tmp_path: Path) -> None:
     for about in ("text", {"action_table": [["a"]]}, {"action_table": [[1.0], [1.0, 2.0]]}):
         file.write_text(json.dumps({**content, "torchrl_gpu": about}))
         with pytest.raises(ConfigurationError, match="damaged, or not of this layout"):
-            experience_of(agent, ENVS, 100, 0, action_table=TABLE)
+            experience_of(agent, ENVS, 100, 0, can=Capabilities(action_table=TABLE))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.99])
