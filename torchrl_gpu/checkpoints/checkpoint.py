@@ -107,22 +107,19 @@ class CheckpointFolder:
         """
         path = self.path(frames)
         own = replay_path(path)
-        parts = {name: written for name, written in self._parts.items() if name != own.name}
         newest, earlier = {path: Snapshot(state, copies)}, dict[Path, Snapshot]()
+        parts = self._parts if own.name in self._parts else {}
         if replay is not None:
             parts = {
                 name: written
-                for name, written in parts.items()
-                if written <= replay.since and _is_after(written, replay.oldest)
+                for name, written in self._parts.items()
+                if name != own.name
+                and written <= replay.since
+                and _is_after(written, replay.oldest)
             }
             parts[own.name] = replay.written
             content = {"parts": list(map(list, parts.items())), "state": replay.state}
             earlier[own] = Snapshot(content, copies)
-        elif own.name in self._parts:
-            parts = self._parts
-        else:
-            parts = {}
-
         if not self._processes.is_writer:
             newest, earlier = {}, {**earlier, **newest}
 
