@@ -132,11 +132,8 @@ def results_folder(runs: Path, checkpoint: Path | None) -> Path:
         return runs
     if checkpoint.name in ("", ".."):
         checkpoint = checkpoint.resolve()
-    run = run_of(checkpoint)
-    if run is not None and os.access(run, os.W_OK):
-        return run
-    if run is not None:
-        return runs / run.name
+    if (run := run_of(checkpoint)) is not None:
+        return run if os.access(run, os.W_OK) else runs / run.name
     return runs / (checkpoint.name if checkpoint.is_dir() else checkpoint.stem)
 
 

@@ -63,8 +63,7 @@ class MetricRows:
             **(trainer.system.take() if trainer.processes.is_writer else {}),
         }
         steps_are_finite = row.pop("steps_are_finite")
-        losses = [name for name in row if name.startswith("loss/")]
-        names = [name for name in losses if not math.isfinite(row[name])]
+        names = [n for n, x in row.items() if n.startswith("loss/") and not math.isfinite(x)]
         if names or not steps_are_finite:
             refuse_nonfinite(trainer, names)
         self._began, self._frames = now, trainer.frames
