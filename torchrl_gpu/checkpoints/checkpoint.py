@@ -51,7 +51,7 @@ class CheckpointFolder:
     """
 
     def __init__(self, folder: Path, keep: int = 3, processes: Processes = ONE_PROCESS) -> None:
-        self.folder = folder if processes.is_writer else rank_folder(folder, processes.rank)
+        self.folder = rank_folder(folder, processes.rank)
         self.keep = keep
         self._processes = processes
         # Names of the files of the saved replay, oldest first, and their `ReplayPart.written`.
@@ -262,8 +262,8 @@ def replay_path(checkpoint: Path) -> Path:
 
 
 def rank_folder(checkpoints: Path, rank: int) -> Path:
-    """Return the folder of the checkpoints of a process of rank 1 or higher."""
-    return checkpoints / f"rank_{rank}"
+    """Return the folder of the checkpoints of a process; rank 0 writes to that of the run."""
+    return checkpoints / f"rank_{rank}" if rank else checkpoints
 
 
 def shares_of(checkpoint: Path) -> list[Path]:

@@ -62,9 +62,8 @@ def _episodes(checkpoint: Path, processes: int, interface: PolicyInterface) -> I
     """Yield the episodes in the replays of all processes of a run."""
     with reading(checkpoint):
         check_count(processes, "processes", low=1, high=4096)
-    folders = [checkpoint.parent]
-    folders += [rank_folder(checkpoint.parent, rank) for rank in range(1, processes)]
-    for folder in folders:
+    for rank in range(processes):
+        folder = rank_folder(checkpoint.parent, rank)
         path = folder / checkpoint.name
         parts = CheckpointFolder(folder).load_replay(path)
         if not parts or "current_row" not in parts[-1]:

@@ -127,9 +127,8 @@ def _share(
 
     The share is None if another number of processes saved the run, or the file was deleted.
     """
-    processes, path = trainer.processes, checkpoint
-    if not processes.is_writer:
-        path = rank_folder(checkpoint.parent, processes.rank) / checkpoint.name
+    processes = trainer.processes
+    path = rank_folder(checkpoint.parent, processes.rank) / checkpoint.name
     is_divided_so = state["processes"] == processes.count
     is_missing = not processes.is_writer and not path.exists()
     if not is_divided_so or processes.any(is_missing):
@@ -149,7 +148,7 @@ def _divide(trainer: TorchRLTrainer, state: Mapping[str, Any], checkpoint: Path)
     )
     seed = stream_seed(trainer.seed, "training", state["frames"], processes.rank)
     seed_everything(seed, processes.rank)
-    folders = [checkpoint.parent, *(rank_folder(checkpoint.parent, r) for r in range(1, saved))]
+    folders = [rank_folder(checkpoint.parent, rank) for rank in range(saved)]
     replays = [CheckpointFolder(f).load_replay(f / checkpoint.name) for f in folders]
     complete = [replay for replay in replays if replay is not None]
     shares = complete if len(complete) == saved else None
