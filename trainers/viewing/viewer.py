@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
@@ -115,11 +116,8 @@ class Viewer:
         page, player, chosen = self.page, self.player, self.page.controls
         path = self.checkpoints.find(chosen.checkpoint)
         if path not in (None, self._playing):
-            try:
+            with suppress(ConfigurationError):  # the run has just deleted it: the policy stays
                 self.load(path)
-            except ConfigurationError:  # the run has just deleted it: the policy stays
-                path = None
-            else:
                 self._playing = path
                 player.count_anew()
         self._choice = chosen.checkpoint
