@@ -29,7 +29,7 @@ from torchrl_gpu.execution.execution import Execution, Policy
 from torchrl_gpu.timers import Timers
 from trainers.collecting.collectors import RemoteEnvironment
 from trainers.components.component import record
-from trainers.components.pairing import overlap_of
+from trainers.components.pairing import check_evaluation, check_fit, overlap_of
 from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError
 from trainers.evaluation.evaluator import BorrowingEvaluator, Evaluator
 from trainers.finite_watch import FiniteWatch, NonfiniteError, OnNonfinite
@@ -153,8 +153,11 @@ class TorchRLTrainer(CheckedFields):
     def __post_init__(self) -> None:
         recorded = record(agent=self.agent, trainer=self)
         self.config = {"seed": self.seed, **recorded, **self.config}
+        if isinstance(self.evaluation_env, EnvBase):
+            check_evaluation(self.agent, self.env, self.evaluation_env)
         self.env = env = as_environment(self.env)
         agent, can = self.agent, env.capabilities
+        check_fit(agent, env)
         self.overlap = overlap_of(self.overlap, type(agent), name_of(env), env_can=can.can_overlap)
         self.processes = agent.processes
         env.join(self.processes)

@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,9 +48,10 @@ def test_agent_and_trainer_are_recorded(folder: Path) -> None:
 
 
 def test_summary_of_a_script_has_the_best_evaluation(tmp_path: Path) -> None:
-    with closing(GymnasiumEnv(name="CartPole-v1", num_envs=2)) as env:
+    make = partial(GymnasiumEnv, name="CartPole-v1")
+    with closing(make(num_envs=2)) as env, closing(make(num_envs=3)) as other:
         agent = build_for(env, DQN, hidden_sizes=[7])
-        settings = {"evaluation_env": env, "evaluation_episodes": 3, "evaluation_interval": 64}
+        settings = {"evaluation_env": other, "evaluation_episodes": 3, "evaluation_interval": 64}
         trainer = train_briefly(env, agent, tmp_path, total_frames=192, seed=5, **settings)
     summary = json.loads((tmp_path / "summary.json").read_text())
     expected = {"agent": "DQN", "env": "GymnasiumEnv", "seed": 5, "frames": 192, "episodes": 3}

@@ -230,6 +230,32 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
         TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"env": IdentityEnv(8)},
+            r"^env: observation of IdentityEnv has shape \[8, 2\] .* for sha",
+        ),
+        ({"env": IdentityEnv(action_dim=3)}, r"^env: observation .*; build it by observation_spec"),
+        ({"evaluation_env": IdentityEnv(action_dim=3)}, "^evaluation_env: observation of Identity"),
+    ],
+)
+def test_an_environment_that_does_not_fit_the_agent_is_refused(
+    changed: dict[str, EnvBase], message: str, tmp_path: Path
+) -> None:
+    env = IdentityEnv()
+    with pytest.raises(ConfigurationError, match=message):
+        TorchRLTrainer(**{"env": env, "agent": build_for(env, SAC), "folder": tmp_path, **changed})
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_training_environment_is_not_given_for_evaluations(tmp_path: Path) -> None:
+    env = IdentityEnv()
+    with pytest.raises(ConfigurationError, match="^evaluation_env: it is the training environmen"):
+        TorchRLTrainer(env, build_for(env, SAC), tmp_path, evaluation_env=TransformedEnv(env))
+
+
 def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, total_frames=176)
     trainer.train()
