@@ -48,8 +48,9 @@ def show_policy(settings: Settings) -> RunOutcome:
         seed = stream_seed(settings.general.seed, "demo")
         made = film(env, policy, settings.device, folder, **settings.demo, seed=seed)
     is_gif, loggers = made.path.suffix == ".gif", settings.trainer.settings["loggers"]
-    if settings.checkpoint is not None and is_gif and "tensorboard" in loggers:
-        state = settings.state or load_checkpoint(settings.checkpoint)
+    checkpoint = settings.checkpoint if settings.contract is None else None  # no exported folder
+    if checkpoint is not None and is_gif and "tensorboard" in loggers:
+        state = settings.state or load_checkpoint(checkpoint)
         log_film(made.path, state.get("frames", 0))
     report = f"Filmed {title_of(settings)}\n  {made}\n  {made.path}"
     seconds = time.perf_counter() - started

@@ -82,10 +82,14 @@ def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(run: Path, prog
     written.unlink()
 
 
-def test_an_exported_policy_is_filmed(export: Path, tmp_path: Path, program: Call) -> None:
-    film = ["demo.episodes=1", "demo.num_envs=1", "demo.speed=10"]
+@pytest.mark.parametrize("video", ["mp4", "gif"])
+def test_an_exported_policy_is_filmed(
+    video: str, export: Path, tmp_path: Path, program: Call
+) -> None:
+    edited("config.trainer.loggers", lambda _: ["tensorboard"])(export)
+    film = ["demo.episodes=1", "demo.num_envs=1", "demo.speed=10", f"demo.video={video}"]
     assert program("mode=demo", f"policy={export}", *film).code == 0
-    assert list(tmp_path.glob("runs/**/export/videos/*.mp4"))
+    assert list(tmp_path.glob(f"runs/**/export/videos/*.{video}"))
 
 
 def edited(part: str, change: Callable[[Any], Any]) -> Callable[[Path], None]:
