@@ -5,6 +5,7 @@ URDF: http://wiki.ros.org/urdf/XML. Lengths in metres, angles in radians.
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from torchrl_gpu.checkpoints.files import reason
 from torchrl_gpu.errors import ConfigurationError
 
 MIN_JOINTS, MAX_JOINTS = 4, 8
+MAX_REACH = 20.0  # m; a longer arm has its lengths in millimetres
+MAX_TURNS = 100  # of a joint to either side, which float32 resolves to 1e-4 rad
 ASSETS = Path(__file__).parent / "assets"
 _SUPPLIED = Path(pybullet_data.getDataPath())
 
@@ -174,6 +177,10 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         raise _InvalidDescriptionError("is MJCF; fanuc reads URDF alone, env=lift_cube reads both")
     if root.tag != "robot":
         raise _InvalidDescriptionError(f"is not a URDF: its root is <{root.tag}>, not <robot>")
+    for tag in ("link", "joint"):  # PyBullet crashes at equal names
+        for name, count in Counter(each.get("name", "") for each in root.findall(tag)).items():
+            if count > 1:
+                raise _InvalidDescriptionError(f'needs one <{tag} name="{name}">, but has {count}')
     joints = _serial_chain(root)
     places = _places(root, joints)
     axes = np.array([_numbers(joint.find("axis"), "xyz", "1 0 0", 3) for joint in joints])
@@ -186,9 +193,11 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
     for wrong, rule in (
         (np.linalg.norm(axes, axis=1) == 0, "whose axis is not zero"),
         (lower >= upper, "with lower < upper"),
+        (np.maximum(-lower, upper) > math.tau * MAX_TURNS, f"within {MAX_TURNS} turns, in radians"),
         (velocity <= 0, "with velocity > 0"),
         (effort <= 0, "with effort > 0"),
         (np.array([j.find("mimic") is not None for j in joints]), "without <mimic>"),
+        (_masses(root, places)[1:] <= 0, "that moves a mass > 0"),
     ):
         if wrong.any():
             raise _InvalidDescriptionError(f"needs a joint {names[wrong.argmax()]} {rule}")
@@ -198,7 +207,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
     if body != last:
         fixed = ", ".join(name for name, (index, _) in places.items() if index == last)
         raise _InvalidDescriptionError(f"has no env.tool={tool} behind its last joint, but {fixed}")
-    return Robot(
+    robot = Robot(
         urdf=str(path.resolve()),
         origins=origins,
         axes=axes / np.linalg.norm(axes, axis=1, keepdims=True),
@@ -210,6 +219,11 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         tool=pose[:3, 3],
         capsules=tuple(_capsules(root, places, [*origins[:, :3, 3], pose[:3, 3]], bar_radius)),
     )
+    if robot.reach > MAX_REACH:
+        raise _InvalidDescriptionError(
+            f"reaches {robot.reach:,.0f} m; write its lengths in metres, not in millimetres"
+        )
+    return robot
 
 
 def _serial_chain(root: ElementTree.Element) -> list[ElementTree.Element]:
@@ -268,6 +282,19 @@ def _places(
         if name not in places:
             raise _InvalidDescriptionError(f"has no link {name}")
     return places
+
+
+def _masses(root: ElementTree.Element, places: Mapping[str, tuple[int, Array]]) -> Array:
+    """Return the mass of each body, kg; PyBullet gives 1 kg to a link without `<inertial>`."""
+    masses = np.zeros(1 + max(index for index, _ in places.values()))
+    for link in root.findall("link"):
+        if (name := link.get("name", "")) in places:
+            given = link.find("inertial/mass")
+            mass = 1.0 if given is None else _number(given, "value")
+            if mass < 0:
+                raise _InvalidDescriptionError(f"needs a link {name} without a negative mass")
+            masses[places[name][0]] += mass
+    return masses
 
 
 def _capsules(

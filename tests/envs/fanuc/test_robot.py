@@ -120,6 +120,12 @@ def _edited(text: str) -> str:
         (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "joint_1 whose axis is not zero"),
         (_edited('</joint> => <mimic joint="a"/></joint>'), "without <mimic>"),
         (_edited('<origin xyz="0 0 0.33" => <origin xyz="0 0 high"'), "0 0 high"),
+        (_edited('joint name="joint_2" => joint name="joint_1"'), 'one <joint name="joint_1">.* 2'),
+        (_edited('link name="link_2" => link name="link_1"'), 'one <link name="link_1">.* 2'),
+        (_edited('<mass value="1"/> => <mass value="0"/>'), "joint_6 that moves a mass > 0"),
+        (_edited('<mass value="7"/> => <mass value="-7"/>'), "base_link without a negative mass"),
+        (_edited('lower="-6.283185" => lower="-1e30"'), "joint_6 within 100 turns, in radians"),
+        (_edited('xyz="0 0 0.3" => xyz="0 0 300"'), "reaches 301 m; .* in metres, not in millim"),
     ],
 )
 def test_invalid_urdf_raises_a_one_line_error(tmp_path: Path, content: str, message: str) -> None:
