@@ -9,7 +9,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.commands import asks_for_help, check_once, show
-from torchrl_gpu.environments.specs import action_spec, observation_spec
+from torchrl_gpu.environments.specs import action_kind, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
@@ -33,8 +33,8 @@ same actions as `model.predict(observation, deterministic=True)`.
             mode=demo\
 """
 
-# Example of an environment for the command of the report; a model does not record its own.
-_EXAMPLE = ("env=gym", "env.name=CartPole-v1")
+# Environment in the command of the report, by kind of action; a model does not record its own.
+_EXAMPLES = {"discrete": "CartPole-v1", "continuous": "Pendulum-v1"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -96,8 +96,9 @@ def _described(interface: PolicyInterface) -> str:
 def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
     shapes = [f"{name} {shape}" for name, shape in model.interface.shapes().items()]
     evaluate = ["python", "-m", "trainers.run", "mode=eval", f"checkpoint={output}"]
-    evaluate += _EXAMPLE if needs_env else []
-    example = f"  environment  not in the model; put it in place of {' '.join(_EXAMPLE)}\n"
+    example = ["env=gym", f"env.name={_EXAMPLES[action_kind(model.interface.action_spec)]}"]
+    evaluate += example if needs_env else []
+    line = f"  environment  not in the model; put it in place of {' '.join(example)}\n"
     layers = model.component.settings
     return (
         f"{file}: {model.algorithm} of Stable-Baselines3 {model.version}, "
@@ -106,6 +107,6 @@ def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
         f"  returns      {shapes[-1]}\n"
         f"  network      hidden layers {list(layers['hidden_sizes'])}, {layers['activation']}\n"
         f"  policy       {output}\n"
-        f"{example if needs_env else ''}"
+        f"{line if needs_env else ''}"
         f"  evaluate it  {shlex.join(evaluate)}"
     )

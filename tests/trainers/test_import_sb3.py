@@ -117,7 +117,9 @@ def test_the_policy_plays_the_actions_of_the_model(
         parameter.data += 0.05 * torch.randn_like(parameter)
     model.save(tmp_path / "model.zip")
     monkeypatch.setattr(pickle, "loads", None)
-    assert program("import-sb3", "model.zip").code == 0
+    report = program("import-sb3", "model.zip").report()
+    is_discrete = hasattr(model.action_space, "n")
+    assert report.endswith(f"env=gym env.name={CARTPOLE if is_discrete else PENDULUM}\n")
     policy = load_policy("model.safetensors")
     model.observation_space.seed(0)
     observations = np.stack([model.observation_space.sample() for _ in range(1000)])
@@ -146,8 +148,8 @@ def test_an_imported_policy_is_evaluated(
     assert "reads        observation [3] float32" in report
     command = report.splitlines()[-1].split()[5:]
     assert command[:2] == ["mode=eval", f"checkpoint={output}"]
-    assert arguments or "put it in place of env=gym env.name=CartPole-v1\n" in report
-    typed = [*(text.replace("CartPole-v1", PENDULUM) for text in command), "evaluation.episodes=2"]
+    assert arguments or "put it in place of env=gym env.name=Pendulum-v1\n" in report
+    typed = [*command, "evaluation.episodes=2"]
     assert "200.0 steps, 2 episodes" in program(*typed).report()
     assert program(*typed, "mode=train").code == 2
 
