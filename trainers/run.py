@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NoReturn
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
 from torchrl_gpu.place import is_launched, launched_at, num_restarts, rank
 from trainers.command_line.failures import print_exception
-from trainers.signals import cleans_up, exit_code, program_ends
+from trainers.signals import Interruption, cleans_up, exit_code, program_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -288,6 +288,12 @@ def _sweep(arguments: list[str]) -> int:
         for title, settings in checked.items():
             print(title, flush=True)
             note(title, _end_of(settings))
+    except KeyboardInterrupt as stop:
+        given = [each.general for each in checked.values()]
+        if not any(each.mode == "train" and each.checkpoint is None for each in given):
+            raise
+        hint = "To go on with the sweep, repeat its command with resume=auto."
+        raise Interruption.of(stop, f"{stop}\n{hint}") from None
     finally:  # also after Ctrl-C
         header = [*runs[0].varied, "result", "folder"]
         rows = [[*each.varied.values(), *ends[each.title]] for each in runs]

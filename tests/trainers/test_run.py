@@ -30,8 +30,10 @@ from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import write_dataset
 from torchrl_gpu.errors import ConfigurationError
+from trainers.modes.outcome import RunOutcome
 from trainers.run import main, run, settings_of
 from trainers.runs.policy_files import load_checkpoint
+from trainers.signals import Interruption
 from trainers.training.trainer import TorchRLTrainer
 
 CARTPOLE = ["agent=dqn", "env=gym", "env.name=CartPole-v1", "device=cpu"]
@@ -40,6 +42,8 @@ QUICK = [
     *("trainer.total_frames=64", "trainer.random_frames=32", "trainer.evaluation_interval=32"),
     *("trainer.evaluation_episodes=2", "trainer.checkpoint_interval=32", "evaluation.episodes=2"),
 ]
+
+ZERO = ["mode=eval", "agent=zero", "env=gym", "env.name=CartPole-v1"]
 
 
 def test_run_returns_its_outcome_and_goes_on_where_it_ended(
@@ -441,6 +445,22 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(tmp_path: Path, program: 
     assert [row[2:] for row in rows[1::2]] == [["refused"]] * 3
     assert {row[3] for row in rows[::2]} == {str(run.relative_to(tmp_path)) for run in runs}
     assert all(re.fullmatch(r"return \S+, \S+ steps, 2 episodes", row[2]) for row in rows[::2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [(QUICK, "\nTo go on with the sweep, repeat its command with resume=auto."), (ZERO, "")],
+)
+def test_an_interrupted_sweep_says_how_to_go_on(
+    arguments: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, program: Call
+) -> None:
+    def interrupt(settings: object) -> RunOutcome:
+        raise Interruption(signal.SIGTERM, "Stopped at 48 frames.")
+
+    monkeypatch.setattr("trainers.run._begin", interrupt)
+    code, output, _ = program(*arguments, "-m", "seed=1,2")
+    assert code == 75
+    assert output.endswith(f"not finished\n2     not finished\nStopped at 48 frames.{hint}\n")
 
 
 def test_runs_of_a_sweep_all_begin_with_the_same_checkpoint(tmp_path: Path, program: Call) -> None:
