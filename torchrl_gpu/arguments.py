@@ -167,6 +167,8 @@ def _reason(problems: Sequence[ErrorDetails], shown: str) -> str:
             return f"it takes at least {number} {'value' if number == 1 else 'values'}"
         case ("sequence_str" | "list_type", _) | ("is_instance_of", {"class": "Sequence"}):
             return f"input should be a list; write [{shown}]"
+        case "path_type", _:
+            return "input should be a path"
     words = problem["msg"].removeprefix("Value error, ")
     return words[0].lower() + words[1:]
 

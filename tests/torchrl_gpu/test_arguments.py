@@ -99,6 +99,7 @@ def test_values_are_converted_where_no_information_is_lost() -> None:
         ("render", "perhaps", "valid boolean"),
         ("limits", [0.1, "far"], "valid number"),
         ("limits", 0.1, "write [0.1]"),
+        ("path", 3, "input should be a path"),
     ],
 )
 def test_an_invalid_argument_is_named_with_the_reason(name: str, value: Any, reason: str) -> None:
