@@ -145,8 +145,9 @@ def check_writable(folder: Path, setting: str) -> None:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(bytes(2**20))
     except OSError as error:
+        hint = "; name another folder with runs=FOLDER" if setting == "runs" else ""
         raise ConfigurationError(
-            f"{setting}: cannot write to {existing}: {error.strerror}"
+            f"{setting}: cannot write to {existing}: {error.strerror}{hint}"
         ) from None
 
 

@@ -136,7 +136,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             "record.path=: the value is missing",
         ),
         ([*BASE, "env.urdf=other.urdf"], "other.urdf"),
-        ([*BASE, "runs=file/below"], "cannot write to"),
+        (
+            [*BASE, "runs=file/below"],
+            "/file: Not a directory; name another folder with runs=FOLDER",
+        ),
+        ([*BASE, "runs=null"], "runs=None: input should be a path"),
         ([*BASE, f"runs={TOO_LONG}"], ": File name too long"),
         (
             ["mode=record", "agent=zero", "env=fanuc", f"record.path={TOO_LONG}/data"],
