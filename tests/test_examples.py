@@ -74,6 +74,22 @@ def test_the_shipped_policy_reaches_within_the_limits_of_the_controller(
     assert "latency, ms: p50 " in said
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("9 9 9", "X Y Z: out of reach; stay within 0.85 m of the shoulder, 0 0 0.33"),
+        ("0 0 inf", "X Y Z: write three finite numbers"),
+        ("0 0 1.1", "export: not an exported policy"),
+    ],
+)
+def test_a_target_that_no_policy_reaches_is_refused(
+    target: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fanuc.py", "export", *target.split()])
+    with pytest.raises(SystemExit, match=said):
+        runpy.run_path(str(DEPLOY / "fanuc.py"), run_name="__main__")
+
+
 def test_fanuc_shows_the_angle_of_j3_from_the_horizontal() -> None:
     shown = FANUC["to_controller"](np.radians([10.0, 30.0, 50.0, 0.0, -90.0, 5.0]))
     np.testing.assert_allclose(shown, [10, 30, 20, 0, -90, 5])

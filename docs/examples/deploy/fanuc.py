@@ -139,9 +139,13 @@ if __name__ == "__main__":
         place = np.array([np.nan])
     if not np.isfinite(place).all():
         sys.exit("X Y Z: write three finite numbers, the target in the base frame in metres")
+    robot = load_robot()
+    if np.linalg.norm(place - robot.shoulder) > robot.reach:
+        center = " ".join(f"{number:g}" for number in robot.shoulder)
+        sys.exit(f"X Y Z: out of reach; stay within {robot.reach:.2f} m of the shoulder, {center}")
     if not (Path(sys.argv[1]) / "contract.json").is_file():
         sys.exit(f"{sys.argv[1]}: not an exported policy; mode=export writes one")
-    end, milliseconds = reach(Path(sys.argv[1]), place, load_robot())
+    end, milliseconds = reach(Path(sys.argv[1]), place, robot)
     p50, p99, most = np.quantile(milliseconds, (0.5, 0.99, 1))
     print(f"{1000 * end:.1f} mm from the target")
     print(f"latency, ms: p50 {p50:.3f}, p99 {p99:.3f}, most {most:.3f}")
