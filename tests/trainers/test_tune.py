@@ -29,7 +29,9 @@ from trainers.finite_watch import NonfiniteError
 from trainers.modes.outcome import RunOutcome
 from trainers.run import main, run, settings_of
 from trainers.training.trainer import TorchRLTrainer
-from trainers.tuning.judgement import read_judged
+from trainers.tuning.judgement import Judged, read_judged
+from trainers.tuning.options import Objective
+from trainers.tuning.report import lines_of
 from trainers.tuning.study import Candidate, Study, Trial
 from trainers.tuning.watch import Goal
 
@@ -426,6 +428,31 @@ def test_the_best_settings_without_success_are_not_said_to_have_it() -> None:
     assert "reached in 1 of 1 trial, mean" in Candidate({}, trials[1:], 10.0).text(goal)
     text = "0.95 not reached in 1 of 2 trials, mean score 0.75"
     assert Candidate({}, trials, 40.0).text(goal) == text
+
+
+@pytest.mark.parametrize(
+    ("objective", "best", "preset", "error", "is_better"),
+    [
+        ("seconds", 20.0, 10.0, "", True),
+        ("seconds", 10.0, 20.0, "", False),
+        ("seconds", 10.0, 10.0, "", False),
+        ("seconds", 20.0, 10.0, "RuntimeError", False),
+        ("score", 0.5, 0.9, "", True),
+    ],
+)
+def test_a_preset_that_did_better_by_fresh_seeds_is_said_to_have_done_so(
+    objective: Objective, best: float, preset: float, error: str, is_better: bool
+) -> None:
+    goal = Goal(objective, 0.95, 60.0)
+    judged = [
+        Judged("best", 1, best, True, best, 9, None),
+        Judged("fanuc/sac", 1, preset, True, preset, 9, None, error),
+    ]
+    trial = create_trial(value=best, user_attrs={"reached": True, "score": 1.0})
+    study = mock.Mock(goal=goal, **{"ended.return_value": [trial]})
+    lines = lines_of(study, Candidate({}, [trial], best), judged, 60.0)
+    said = "  verdict      fanuc/sac did better by fresh seeds; more trials may help"
+    assert (lines[-1] == said) == is_better
 
 
 @pytest.mark.slow

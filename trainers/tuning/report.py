@@ -14,6 +14,7 @@ from trainers.comparing.drawing import Curve, draw_curves, short
 from trainers.tuning.judgement import Judged
 from trainers.tuning.space import Dimension, as_param, as_text
 from trainers.tuning.study import Candidate, Study
+from trainers.tuning.watch import Goal
 
 # Color of each kind of trial, and its name.
 _KINDS = {TrialState.COMPLETE: (0, "ended"), TrialState.PRUNED: (7, "pruned or cut")}
@@ -36,7 +37,20 @@ def lines_of(study: Study, best: Candidate, judged: Sequence[Judged], seconds: f
         scores = [each.evaluation.score for each in runs if each.evaluation]
         score = f"{fmean(scores):.3g}" if scores else "-"
         lines.append(f"  fresh seeds  {side}: {ends}; closing evaluations {score}")
+    if rival := _better_rival(judged, study.goal):
+        lines.append(f"  verdict      {rival} did better by fresh seeds; more trials may help")
     return lines
+
+
+def _better_rival(judged: Sequence[Judged], goal: Goal) -> str | None:
+    """Return the side with a better mean value than the best settings; a failure is the worst."""
+    sign = 1.0 if goal.direction == "maximize" else -1.0
+    values: dict[str, list[float]] = {}
+    for each in judged:
+        value = None if each.error else each.value
+        values.setdefault(each.side, []).append(-math.inf if value is None else sign * value)
+    means = {side: fmean(found) for side, found in values.items()}
+    return next((side for side, mean in means.items() if mean > means["best"]), None)
 
 
 def page_of(
