@@ -153,6 +153,14 @@ class Agent(CheckedFields, Resumable, ABC):
                 f"action_spec: {type(self).__name__} takes {' or '.join(sorted(self.actions))} "
                 f"actions, not {kind} ones"
             )
+        shape, dtype = self.action_spec.shape, self.action_spec.dtype
+        is_continuous = kind == "continuous"
+        fits = shape[:1] == self.observation_spec.shape and len(shape) == 1 + is_continuous
+        if not fits or (is_continuous and dtype != torch.float32):
+            raise ConfigurationError(
+                f"action_spec: it has shape {list(shape)} and {dtype}; agents take float32 "
+                "[num_envs, action_dim], or [num_envs] of choices, as of action_spec(env)"
+            )
         taken = sorted(self.added_keys.intersection(self.observation_spec.keys()))
         if taken:
             raise ConfigurationError(

@@ -161,6 +161,8 @@ class PPO(OnPolicyAgent):
             `value_target` and `advantage`; `explained_variance` of the whole rollout in every row;
             each `[T, num_envs, 1]`.
         """
+        if rollout.names[-1] == "time":  # of TorchRL's collectors
+            rollout = rollout.transpose(0, -1)
         if self.augmentation is not None:
             for step in rollout.unbind(0):  # a copy of the whole rollout may not fit into memory
                 step.update_(self.augmentation(step))

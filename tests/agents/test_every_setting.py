@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 from torch import nn
-from torchrl.data import Unbounded
+from torchrl.data import Bounded, Categorical, TensorSpec, Unbounded
 
 from agents import ACIQN, DDPG, IQN, PPO, SAC, Rainbow
 from agents.base import Agent
@@ -163,6 +163,25 @@ def test_unsupported_actions_are_refused(agent_class: type[Agent]) -> None:
     observation, _ = small_specs("continuous")
     with pytest.raises(ConfigurationError, match=r"^action_spec: Unbounded"):
         build(agent_class, observation, Unbounded((ENVS, 2)))
+
+
+@every_agent_class
+def test_actions_of_another_shape_or_dtype_are_refused(agent_class: type[Agent]) -> None:
+    specs: dict[str, list[TensorSpec]] = {
+        "continuous": [
+            Bounded(-1.0, 1.0, (ENVS,)),
+            Bounded(-1.0, 1.0, (ENVS + 1, 2)),
+            Bounded(-1.0, 1.0, (ENVS, 2), dtype=torch.float64),
+        ],
+        "discrete": [Categorical(3, (ENVS, 1)), Categorical(3, (ENVS + 1,))],
+    }
+    for kind in agent_class.actions:
+        observation, _ = small_specs(kind)
+        for spec in specs[kind]:
+            with pytest.raises(
+                ConfigurationError, match=r"^action_spec: it has shape .*_spec\(env"
+            ):
+                build(agent_class, observation, spec)
 
 
 @every_agent_class

@@ -66,6 +66,13 @@ def test_prepare_adds_the_entries_that_updates_read(kind: ActionKind) -> None:
     assert torch.equal(prepared["action"], rollout["action"])
 
 
+def test_a_rollout_of_a_torchrl_collector_is_prepared_with_time_first() -> None:
+    agent = make()
+    rollout = make_rollout(agent)
+    other = rollout.transpose(0, 1).refine_names(None, "time")
+    assert (agent.prepare(other) == agent.prepare(rollout)).all()
+
+
 def test_a_rollout_is_prepared_in_parts_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrl_gpu.errors import ConfigurationError
+
 
 @dataclass(frozen=True)
 class LinearSchedule:
@@ -19,6 +21,10 @@ class LinearSchedule:
     start: float
     end: float
     frames: int
+
+    def __post_init__(self) -> None:
+        if self.frames < 1:
+            raise ConfigurationError(f"a schedule takes at least 1 frame, not {self.frames}")
 
     def __call__(self, frames: Tensor) -> Tensor:
         """Return the value, float32 `[]`, after `frames` `[]` environment steps."""

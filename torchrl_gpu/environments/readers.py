@@ -8,7 +8,16 @@ import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 from torch.nn.functional import one_hot
-from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    OneHot,
+    TensorSpec,
+    Unbounded,
+)
 
 from torchrl_gpu.environments.bookkeeping import Path, path_of
 from torchrl_gpu.environments.environment import mask_of
@@ -63,9 +72,11 @@ def _reader(
     batch, shape = (prod(batch_size), *inner[len(batch_size) :]), spec.shape[len(inner) :]
     is_mask = any(path == mask_of(other) for other in leaves)
     dtype, device = spec.dtype, spec.device
-    if (is_mask or path[-1] in ("success", "active")) and dtype == torch.bool:
+    # The flags of `Binary` are int8 by default.
+    is_flag = dtype == torch.bool or isinstance(spec, Binary)
+    if is_flag and (is_mask or path[-1] in ("success", "active")):
         flags = shape if is_mask else (prod(shape),)
-        return Reader(path, batch, Categorical(2, (*batch, *flags), dtype=dtype, device=device))
+        return Reader(path, batch, Categorical(2, (*batch, *flags), device, torch.bool))
     # Many channels, those of stacked frames, stand beside two equal sides.
     has_channels_last = len(shape) == 3 and (
         shape[2] < MIN_PICTURE_SIZE <= min(shape[:2])
@@ -76,6 +87,9 @@ def _reader(
         pixels = (*shape[2:], *shape[:2]) if has_channels_last else shape
         bounds = Bounded(0, 255, (*batch, *pixels), device, torch.uint8)
         return Reader(path, batch, bounds, has_channels_last=has_channels_last)
+    is_set = mask_of(path) in leaves
+    if dtype == torch.uint8 and len(shape) == 2 and min(shape) >= MIN_PICTURE_SIZE and not is_set:
+        return Reader(path, batch, Bounded(0, 255, (*batch, 1, *shape), device, torch.uint8))
     name = ".".join(path)
     # Channels may be last by accident where the numbers are not bytes.
     is_picture = is_picture and not has_channels_last
@@ -85,12 +99,18 @@ def _reader(
             "of up to three dimensions, and pixels (C, H, W) or (H, W, C) of uint8, or of floats "
             "bounded by 0 and 1"
         )
-    if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and dtype != torch.bool:
+    if _is_choice(spec) and dtype != torch.bool:
         classes = int(spec.space.n)
         flat = (*batch, prod(shape) * classes)
         return Reader(path, batch, Bounded(0.0, 1.0, flat, device, torch.float32), classes)
-    flat = (*batch, *(shape if mask_of(path) in leaves else (prod(shape),)))
+    flat = (*batch, *(shape if is_set else (prod(shape),)))
     return Reader(path, batch, _float_spec(spec, flat))
+
+
+def _is_choice(spec: TensorSpec) -> bool:
+    """Return whether the numbers of a spec are those of one choice each."""
+    others = OneHot | MultiCategorical | Binary
+    return isinstance(spec, Categorical) and not isinstance(spec, others)
 
 
 def _is_of_unit_range(spec: TensorSpec) -> bool:
@@ -115,7 +135,9 @@ def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) ->
     size = prod(spec.shape[dimensions:])
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         return _float_spec(spec, (*batch, size))
-    if isinstance(spec, Categorical) and not isinstance(spec, OneHot) and size == 1:
+    if isinstance(spec, MultiCategorical) and size == 1:
+        return Categorical(int(spec.nvec.max()), batch, device=spec.device)
+    if _is_choice(spec) and size == 1:
         return Categorical(int(spec.space.n), batch, device=spec.device)
     return spec.clone().expand(*batch, *spec.shape[dimensions:])
 

@@ -124,6 +124,11 @@ class ReplayBuffer(CheckedFields):
         self._env_numbers = torch.arange(num_envs, device=device)
         self._is_empty = True
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return settings and contents for a pickle, which would separate views of one tensor."""
+        settings = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _restored, (type(self), settings, self.state_dict())
+
     @classmethod
     def bytes_needed(cls, capacity: int, spec: StorageSpec) -> int:
         """Return the exact size in bytes of a buffer of a capacity, without allocating it."""
@@ -384,3 +389,9 @@ class ReplayBuffer(CheckedFields):
     def _refuse_if_empty(self) -> None:
         if self.is_empty:
             raise RuntimeError("the replay buffer is empty: extend it before sampling")
+
+
+def _restored(kind: type[ReplayBuffer], settings: dict[str, Any], state: State) -> ReplayBuffer:
+    buffer = kind(**settings)
+    buffer.load_state_dict(state)
+    return buffer

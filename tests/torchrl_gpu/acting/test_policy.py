@@ -121,6 +121,11 @@ def test_epsilon_is_the_share_of_random_actions_and_decreases_with_the_frames() 
     assert policy.frames == 80_000
 
 
+def test_a_schedule_without_frames_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="at least 1 frame, not 0"):
+        LinearSchedule(0.3, 0.1, 0)
+
+
 def test_random_actions_are_drawn_uniformly() -> None:
     torch.manual_seed(0)
     policy = make_discrete(LinearSchedule(1.0, 1.0, 1)).train()

@@ -49,6 +49,7 @@ from tests.helpers.forks import fork_server
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
 from torchrl_gpu.environments.environment import DONE_NAMES, Environment
+from torchrl_gpu.environments.readers import action_spec_of, readers_of
 from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -418,6 +419,21 @@ def test_pictures_of_other_layouts_become_pixels(
     raw = raw.movedim(-1, 1) if layout == "HWC" else raw
     assert seen.is_contiguous() or layout == "HWC"
     assert torch.equal(seen, (raw * (1 if dtype == torch.uint8 else 255)).round().to(torch.uint8))
+
+
+def test_flags_gray_pictures_and_several_choices_are_read() -> None:
+    spec = Composite(
+        gray=Bounded(0, 255, (2, 9, 9), dtype=torch.uint8),
+        choices=MultiCategorical([3, 4], (2, 2)),
+        success=Binary(1, (2, 1)),
+        shape=(2,),
+    )
+    seen = {reader.path[0]: reader.read(spec.one()) for reader in readers_of(spec, spec.shape)}
+    assert (seen["gray"].shape, seen["gray"].dtype) == ((2, 1, 9, 9), torch.uint8)
+    assert (seen["choices"].shape, seen["choices"].dtype) == ((2, 2), torch.float32)
+    assert seen["success"].dtype == torch.bool
+    action = action_spec_of(MultiCategorical([4], (2, 1)), (2,), 1)
+    assert action == Categorical(4, (2,))
 
 
 def test_pixels_of_gymnasium_are_pixels_with_and_without_a_transform() -> None:

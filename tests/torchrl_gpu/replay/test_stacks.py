@@ -1,5 +1,7 @@
 """Stacks of frames, stored as single frames and rebuilt in samples."""
 
+import pickle
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -220,12 +222,19 @@ def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() ->
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
-def test_a_restored_buffer_samples_and_extends_alike(kind: type[ReplayBuffer]) -> None:
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_restored_buffer_samples_and_extends_alike(
+    kind: type[ReplayBuffer], pickled: bool
+) -> None:
     stream = Stream(3)
     buffer, restored = make(kind, 3, 60), make(kind, 3, 60)
     for _ in range(50):
         buffer.extend(stream.step())
-    restored.load_state_dict({name: value.clone() for name, value in buffer.state_dict().items()})
+    if pickled:
+        restored = pickle.loads(pickle.dumps(buffer))
+    else:
+        state = {name: value.clone() for name, value in buffer.state_dict().items()}
+        restored.load_state_dict(state)
     for _ in range(20):
         transition = stream.step()
         samples = []

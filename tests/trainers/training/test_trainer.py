@@ -233,10 +233,7 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (
-            {"env": IdentityEnv(8)},
-            r"^env: observation of IdentityEnv has shape \[8, 2\] .* for sha",
-        ),
+        ({"env": IdentityEnv(8)}, r"^env: observation of IdentityEnv has shape \[8, 2\] and "),
         ({"env": IdentityEnv(action_dim=3)}, r"^env: observation .*; build it by observation_spec"),
         ({"evaluation_env": IdentityEnv(action_dim=3)}, "^evaluation_env: observation of Identity"),
     ],
@@ -252,7 +249,7 @@ def test_an_environment_that_does_not_fit_the_agent_is_refused(
 
 def test_the_training_environment_is_not_given_for_evaluations(tmp_path: Path) -> None:
     env = IdentityEnv()
-    with pytest.raises(ConfigurationError, match="^evaluation_env: it is the training environmen"):
+    with pytest.raises(ConfigurationError, match=r"^evaluation_env: it is the training environmen"):
         TorchRLTrainer(env, build_for(env, SAC), tmp_path, evaluation_env=TransformedEnv(env))
 
 
