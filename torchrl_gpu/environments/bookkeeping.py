@@ -21,6 +21,7 @@ from torchrl.envs import (
 
 from torchrl_gpu.environments.environment import base_of
 from torchrl_gpu.environments.view import EnvironmentView
+from torchrl_gpu.errors import ConfigurationError
 
 Path = tuple[str, ...]
 
@@ -74,10 +75,7 @@ def transforms_of(env: EnvBase) -> Iterator[Transform]:
 @contextmanager
 def frozen_statistics(env: EnvBase) -> Iterator[None]:
     """Keep the running statistics of all transforms (`VecNormV2`) as they are within the block."""
-    moving: list[Transform] = []
-    while isinstance(env, TransformedEnv | EnvironmentView):
-        moving += [each for each in transforms_of(env) if getattr(each, "frozen", None) is False]
-        env = env.env if isinstance(env, EnvironmentView) else base_of(env)
+    moving = [each for each in _with_statistics(env) if not each.frozen]
     for transform in moving:
         transform.freeze()
     try:
@@ -85,6 +83,34 @@ def frozen_statistics(env: EnvBase) -> Iterator[None]:
     finally:
         for transform in moving:
             transform.unfreeze()
+
+
+def copy_statistics(env: EnvBase, other: EnvBase) -> None:
+    """Give the running statistics of an environment to the same transforms of another one.
+
+    Raises:
+        ConfigurationError: the environments have different batch sizes.
+    """
+    targets = {(type(each), str(each.in_keys)): each for each in _with_statistics(other)}
+    for source in _with_statistics(env):
+        target = targets.get((type(source), str(source.in_keys)))
+        if target is None or target is source:
+            continue
+        if env.batch_size != other.batch_size:
+            raise ConfigurationError(
+                f"evaluation_env: {type(target).__name__} takes the statistics of training, of "
+                f"batch size {list(env.batch_size)}, not {list(other.batch_size)}"
+            )
+        target.load_state_dict(source.state_dict())
+
+
+def _with_statistics(env: EnvBase) -> list[Transform]:
+    """Return the transforms with running statistics, which can be frozen."""
+    found: list[Transform] = []
+    while isinstance(env, TransformedEnv | EnvironmentView):
+        found += [each for each in transforms_of(env) if hasattr(each, "frozen")]
+        env = env.env if isinstance(env, EnvironmentView) else base_of(env)
+    return found
 
 
 def path_of(key: NestedKey) -> Path:

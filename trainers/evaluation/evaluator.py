@@ -11,6 +11,7 @@ from torchrl.envs import EnvBase
 
 from torchrl_gpu.acting.collector import Collector
 from torchrl_gpu.arguments import checked
+from torchrl_gpu.environments.bookkeeping import copy_statistics
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.evaluation.evaluation import Evaluation, evaluate, share_of
@@ -57,15 +58,19 @@ class Evaluator:
         *,
         episodes: int | None = None,
         processes: Processes = ONE_PROCESS,
+        training_env: EnvBase | None = None,
         **options: Any,
     ) -> Evaluation:
         """Run the greedy policy for a number of episodes.
 
         The arguments are those of `trainers.evaluate`; without `episodes`, the number is that of
-        the constructor.
+        the constructor. With `training_env`, transforms such as `VecNormV2` use the running
+        statistics of that environment.
         """
         episodes = self.episodes if episodes is None else episodes
         env = self._env(max(1, share_of(episodes, processes)))
+        if training_env is not None:
+            copy_statistics(training_env, env)
         return evaluate(env, policy, device, episodes=episodes, processes=processes, **options)
 
     @property

@@ -453,6 +453,7 @@ class TorchRLTrainer(CheckedFields):
             simulating=self.simulating,
             stop=stop,
             processes=self.processes,
+            training_env=self.env,
         )
 
     def save(self) -> Path:

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
@@ -10,8 +12,10 @@ from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.specs import observation_spec
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError, evaluate
+from trainers.evaluation.evaluator import Evaluator
 
 CPU = torch.device("cpu")
 
@@ -101,6 +105,22 @@ def test_statistics_of_transforms_stay_as_they_are_and_scale_the_return() -> Non
     assert result.mean_return == pytest.approx(scaled.sum(0).mean().item(), rel=1e-3)
     env.rollout(2)
     assert statistics()[-1] == count + 2, "they move again in training"
+
+
+@pytest.mark.filterwarnings("ignore:Support of VecNormV2")
+def test_an_evaluation_of_a_training_uses_its_statistics() -> None:
+    def normalized(num_envs: int) -> TransformedEnv:
+        return TransformedEnv(IdentityEnv(num_envs), VecNormV2(in_keys=["reward"]))
+
+    training, other = as_environment(normalized(4)), normalized(4)
+    training.rollout(30, break_when_any_done=False)
+    policy = policy_for(IdentityEnv(4))
+    result = Evaluator(other).evaluate(policy, CPU, episodes=4, training_env=training)
+    assert math.isfinite(result.mean_return)
+    states = [base.transform.state_dict()["_extra_state"] for base in (training.env, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+    with pytest.raises(ConfigurationError, match=r"^evaluation_env: VecNormV2 .* not \[3\]$"):
+        Evaluator(normalized(3)).evaluate(policy, CPU, episodes=4, training_env=training)
 
 
 def test_surplus_episode_does_not_affect_the_means() -> None:
