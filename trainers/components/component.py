@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from typing import Any
 from torchrl_gpu.arguments import CheckedFields, check_settings, parameters_of
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.sections import BASES, PROVIDED, TARGET, parts_of
+
+_logger = logging.getLogger(__name__)
 
 # An interpolation of a setting that is saved in the same checkpoint: `${trainer.total_frames}`.
 FOLLOWS = re.compile(r"\$\{((?:agent|env|trainer)(?:\.[A-Za-z_]\w*)+)\}")
@@ -98,22 +101,23 @@ def record(**built: CheckedFields) -> dict[str, Any]:
         built: components by group.
 
     Returns:
-        The sections by group, without components that can be built in their own script alone: those
-        of a class that cannot be imported, or with settings that are not plain values.
+        The sections by group, without components that can be built in their own script alone, as a
+        warning says: those of a class that cannot be imported, or with settings that are not plain
+        values.
     """
     sections = {}
     for group, component in built.items():
         try:
             sections[group] = _section_of(component, PROVIDED[group])
-        except (AttributeError, TypeError):
-            continue
+        except (AttributeError, TypeError) as error:
+            _logger.warning("%s: %s; only its script can load it from a checkpoint", group, error)
     return sections
 
 
 def _section_of(component: CheckedFields, provided: Sequence[str] = ()) -> dict[str, Any]:
     target = type(component)
     if target.__module__ == "__main__" or not target.__qualname__.isidentifier():
-        raise TypeError(f"{target} cannot be imported")
+        raise TypeError(f"{target.__qualname__} is not in a module that can be imported")
     section: dict[str, Any] = {TARGET: f"{target.__module__}.{target.__qualname__}"}
     names = [name for name in parameters_of(target) if name not in provided]
     return section | {name: _plain(getattr(component, name)) for name in names}

@@ -129,7 +129,7 @@ def test_checkpoint_of_another_environment_is_refused(policy: Path) -> None:
     agent = load_policy(policy)
     observation, _ = small_specs("continuous")
     agent_class = SAC if agent.interface.action_table is None else DQN
-    other = build(agent_class, observation, agent.interface.action_spec)
+    other = build(agent_class, observation[:1], agent.interface.action_spec)
     with pytest.raises(ConfigurationError, match="another environment"):
         restore_policy(policy, other)
 

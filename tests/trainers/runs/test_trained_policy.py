@@ -16,7 +16,7 @@ from torchrl.envs import RewardScaling, Transform, TransformedEnv
 from agents import DQN, SAC
 from agents.modules.encoders import ObservationEncoderFactory
 from envs.gym import GymnasiumEnv
-from tests.helpers.agents import OBSERVATION, Case, build, every_agent, small_specs
+from tests.helpers.agents import OBSERVATION, Case, build, build_for, every_agent, small_specs
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.policies import MANY, random_weights, saved
 from torchrl_gpu.acting.interface import PolicyInterface
@@ -69,7 +69,7 @@ def test_every_agent_reads_nested_keys_sets_and_stacked_images_by_name(
     agent = build(
         case.agent_class,
         MANY,
-        small_specs(case.actions)[1],
+        small_specs(case.actions)[1][:1],
         encoder=ObservationEncoderFactory(channels=[4]),
         hidden_sizes=[16, 16],
         **DEFAULT_ATOMS,
@@ -245,15 +245,18 @@ def test_actions_that_a_transform_changes_have_no_range() -> None:
         assert as_environment(env).capabilities.action_range == ((-2.0,), (2.0,))
 
 
-def test_a_checkpoint_without_the_settings_of_its_agent_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_the_settings_of_its_agent_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Own(SAC):
         """An agent of a class that no other program can import."""
 
-    agent = build(Own, *small_specs("continuous"))
     with closing(IdentityEnv(num_envs=2)) as env:
+        agent = build_for(env, Own)
         trainer = TorchRLTrainer(env, agent, tmp_path)
         checkpoint = trainer.save()
         trainer.close()
+    assert "only its script can load it from a checkpoint" in caplog.text
     with pytest.raises(ConfigurationError, match=r"it lacks the settings of the agent; pass"):
         load_policy(checkpoint)
 
@@ -297,7 +300,7 @@ def test_observations_in_another_order_are_refused(tmp_path: Path) -> None:
     def spec(*names: str) -> Composite:
         return Composite({name: Unbounded((1, 3)) for name in names}, shape=(1,))
 
-    action = small_specs("continuous")[1]
+    action = small_specs("continuous")[1][:1]
     saved(build(SAC, spec("a", "b"), action), tmp_path, Capabilities(), hidden_sizes=[32, 32])
     path = tmp_path / "policy.safetensors"
     restore_policy(path, build(SAC, spec("a", "b"), action))
