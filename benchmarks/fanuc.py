@@ -32,7 +32,7 @@ from envs.fanuc.env import SOLVER_ITERATIONS
 from envs.fanuc.robot import load_robot
 from envs.fanuc.targets import HOME, load_targets
 from envs.fanuc.worker_pool import default_num_workers, group_sizes
-from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.devices.host import keep_freed_memory, num_cores
 from trainers.run import settings_of
 
 COMMAND = ("agent=sac", "env=fanuc", "agent.actor_period=1")
@@ -149,6 +149,7 @@ def measure(
     require("stable_baselines3")
     settings = settings_of(*COMMAND, "device=cpu")
     torch.set_num_threads(settings.general.threads or torch.get_num_threads())
+    keep_freed_memory()  # as the program does
     print_machine()
     teams = [Ours(number) for number in (arms, many)]
     sides = {key: side for team in teams for key, side in team.measurements(frames).items()}
