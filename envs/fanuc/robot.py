@@ -20,7 +20,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 MIN_JOINTS, MAX_JOINTS = 4, 8
 MAX_REACH = 20.0  # m; a longer arm has its lengths in millimetres
-MAX_TURNS = 100  # of a joint to either side, which float32 resolves to 1e-4 rad
+MAX_TURNS = 10  # of a joint to either side; limits in degrees are beyond
 ASSETS = Path(__file__).parent / "assets"
 _SUPPLIED = Path(pybullet_data.getDataPath())
 

@@ -52,7 +52,7 @@ def scripted(case: Case, spec: Composite, folder: Path, **settings: Any) -> tupl
     torch.manual_seed(0)
     discrete = case.actions == "discrete"
     bounds = (-1.0, 1.0) if discrete else (2.0, 6.0)
-    agent = build(case.agent_class, spec, small_specs(case.actions, bounds)[1], **settings)
+    agent = build(case.agent_class, spec, small_specs(case.actions, bounds)[1][:1], **settings)
     random_weights(agent, 0.3)
     policy = saved(
         agent,
