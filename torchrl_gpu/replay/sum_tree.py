@@ -98,7 +98,8 @@ class SumTree:
         ends, lengths = self._strata
         # Positions above 0 up to 1 in the cumulative sums. Separate ones give each level the
         # full resolution of float32: probabilities are exact to about 1 part in 10,000.
-        torch.addcmul(ends, torch.rand_like(ends), lengths, value=-1.0, out=self._positions)
+        draws = self._positions.uniform_()
+        torch.addcmul(ends, draws, lengths, value=-1.0, out=self._positions)
         # A draw is the first node whose cumulative sum reaches its position.
         if self._has_searchsorted:
             node = torch.searchsorted(self._top_shares, self._top_position)
@@ -106,8 +107,9 @@ class SumTree:
             node = (self._top_shares < self._positions[0]).sum(1)
         for shares, position in self._lower:
             # Counting is faster than a search, whose branches processors cannot predict.
-            below = shares.index_select(0, node).lt_(position).mm(self._ones)
-            node = torch.add(below.squeeze(1).long(), node, alpha=FAN_OUT)
+            torch.index_select(shares, 0, node, out=self._siblings)
+            torch.mm(self._siblings.lt_(position), self._ones, out=self._below)
+            node = self._below_by_draw.long().add_(node, alpha=FAN_OUT)
         return node
 
     def _update_top(self) -> None:
@@ -132,6 +134,9 @@ class SumTree:
         top, *lower = self._positions.unbind()
         self._top_position = top.squeeze(1)
         self._lower = list(zip(reversed(self._shares), lower, strict=True))
+        self._siblings = torch.empty(count, FAN_OUT, device=device)
+        self._below = torch.empty(count, 1, device=device)
+        self._below_by_draw = self._below.squeeze(1)
 
 
 def _level_sizes(capacity: int) -> list[int]:
