@@ -89,17 +89,18 @@ def copy_statistics(env: EnvBase, other: EnvBase) -> None:
     """Give the running statistics of an environment to the same transforms of another one.
 
     Raises:
-        ConfigurationError: the environments have different batch sizes.
+        ConfigurationError: the environments have different numbers of rows.
     """
     targets = {(type(each), str(each.in_keys)): each for each in _with_statistics(other)}
     for source in _with_statistics(env):
         target = targets.get((type(source), str(source.in_keys)))
         if target is None or target is source:
             continue
-        if env.batch_size != other.batch_size:
+        rows, found = env.batch_size.numel(), other.batch_size.numel()
+        if rows != found:
             raise ConfigurationError(
-                f"evaluation_env: {type(target).__name__} takes the statistics of training, of "
-                f"batch size {list(env.batch_size)}, not {list(other.batch_size)}"
+                f"evaluation_env: {type(target).__name__} takes the statistics of training, which "
+                f"has {rows} environments, not {found}"
             )
         target.load_state_dict(source.state_dict())
 

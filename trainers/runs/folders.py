@@ -80,8 +80,8 @@ def _has_settings(run: Path, wanted: Any, automatic: Iterable[str]) -> bool:
 def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()) -> Iterator[Path]:
     """Hold the folder of a run; no other call of this function can hold it during the block.
 
-    A new folder is deleted again if nothing was written to it. Unfinished files
-    of a killed process are deleted from an older one.
+    A new folder is deleted again if nothing was written to it. Unfinished files of a killed process
+    are deleted from an older one.
 
     Args:
         runs: folder of all runs of the agent in the environment, for a new folder.

@@ -4,13 +4,14 @@ import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
-from torchrl.envs import TransformedEnv, VecNormV2
+from torchrl.envs import PendulumEnv, TransformedEnv, VecNormV2
 
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.ranks import on_ranks
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.bookkeeping import copy_statistics
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
@@ -119,8 +120,19 @@ def test_an_evaluation_of_a_training_uses_its_statistics() -> None:
     assert math.isfinite(result.mean_return)
     states = [base.transform.state_dict()["_extra_state"] for base in (training.env, other)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
-    with pytest.raises(ConfigurationError, match=r"^evaluation_env: VecNormV2 .* not \[3\]$"):
+    with pytest.raises(ConfigurationError, match=r"^evaluation_env: VecNormV2 .* 4 .* not 3$"):
         Evaluator(normalized(3)).evaluate(policy, CPU, episodes=4, training_env=training)
+
+
+def test_environments_without_a_batch_share_their_statistics() -> None:
+    def pendulum() -> TransformedEnv:
+        return TransformedEnv(PendulumEnv(), VecNormV2(in_keys=["th"]))
+
+    training, other = pendulum(), pendulum()
+    training.rollout(9)
+    copy_statistics(as_environment(training), other)
+    states = [env.transform.state_dict()["_extra_state"] for env in (training, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
 
 
 def test_surplus_episode_does_not_affect_the_means() -> None:
