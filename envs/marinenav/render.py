@@ -25,7 +25,7 @@ Fill = tuple[int, ...]
 Point = tuple[float, float]
 
 SIZE: Final = 720  # pixels, width of an image
-MARGIN: Final = 6.0  # m of sea shown around the map, where a caption of 1 to 4 seas has room
+MARGIN: Final = 6.0  # m of sea shown around the map
 SUPERSAMPLING: Final = 2
 ARROW_SPACING: Final = 3.5  # m between the arrows of the current
 

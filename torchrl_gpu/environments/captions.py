@@ -1,4 +1,4 @@
-"""Captions in pictures of environments: the layout of several in one picture, and the text."""
+"""Captions above pictures of environments: the layout of several in one picture, and the text."""
 
 import math
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from torchrl_gpu.errors import ConfigurationError
 
 FONT_SIZE: Final = 16  # px
 PADDING: Final = 6  # px around the text
-BACKGROUND: Final = (20, 28, 38, 190)
+LINE_HEIGHT: Final = 28  # px; even, because videos have even sides
+BACKGROUND: Final = (20, 28, 38)
 TEXT: Final = (240, 244, 248)
 
 
@@ -42,31 +43,31 @@ def picture_of(env: Environment, index: int | list[int]) -> NDArray[np.uint8]:
 
 
 def write_captions(picture: NDArray[np.uint8], captions: Sequence[str]) -> NDArray[np.uint8]:
-    """Write a caption into the upper left corner of every tile of a picture.
+    """Add a line with a caption above every tile of a picture.
 
     A text wider than its tile is written in smaller letters.
 
     Args:
         picture: picture `[H, W, 3]` of `len(captions)` environments in the layout of `grid`.
-        captions: one caption for each environment; an empty one is left out.
+        captions: one caption for each environment.
 
     Returns:
-        A new picture of the same shape.
+        A new picture, `LINE_HEIGHT` pixels higher for each row of tiles.
     """
     rows, columns = grid(len(captions))
     height, width = picture.shape[0] // rows, picture.shape[1] // columns
-    image = Image.fromarray(picture)
-    pen = ImageDraw.Draw(image, "RGBA")
+    tiles = np.empty((rows, LINE_HEIGHT + height, columns, width, 3), np.uint8)
+    tiles[:, :LINE_HEIGHT] = BACKGROUND
+    whole = picture[: rows * height, : columns * width]
+    tiles[:, LINE_HEIGHT:] = whole.reshape(rows, height, columns, width, 3)
+    image = Image.fromarray(tiles.reshape(-1, columns * width, 3))
+    pen = ImageDraw.Draw(image)
     for slot, caption in enumerate(captions):
-        if not caption:
-            continue
         font = ImageFont.load_default(FONT_SIZE)
         excess = font.getlength(caption) / max(1, width - 2 * PADDING)
         if excess > 1.0:
             font = ImageFont.load_default(max(1.0, FONT_SIZE / excess))
-        place = (slot % columns * width + PADDING, slot // columns * height + PADDING)
-        left, top, right, bottom = pen.textbbox(place, caption, font)
-        frame = (left - PADDING, top - PADDING, right + PADDING, bottom + PADDING)
-        pen.rectangle(frame, fill=BACKGROUND)
-        pen.text(place, caption, TEXT, font)
+        left = slot % columns * width + PADDING
+        middle = slot // columns * (LINE_HEIGHT + height) + LINE_HEIGHT // 2
+        pen.text((left, middle), caption, TEXT, font, anchor="lm")
     return np.array(image)

@@ -201,8 +201,9 @@ class Arrays:
         return next(iter(observation.values())) if self._is_alone else observation
 
     def picture(self, index: int) -> NDArray[np.uint8]:
-        """Return a picture `[H, W, 3]` of one environment with its caption."""
-        return write_captions(picture_of(self.env, index), [self.env.caption(index)])
+        """Return a picture `[H, W, 3]` of one environment, below its caption if it has one."""
+        picture, caption = picture_of(self.env, index), self.env.caption(index)
+        return write_captions(picture, [caption]) if caption else picture
 
     def close(self) -> None:
         """Close the environment; may be called again."""

@@ -34,7 +34,7 @@ Video = Literal["mp4", "gif"]
 # Step duration of an environment that does not declare one.
 USUAL_STEP_SECONDS = 1 / 30
 _MAX_SHOWN = 64  # environments
-# A picture with a shorter side, in pixels, is enlarged, so that captions cover little of it.
+# A picture with a shorter side, in pixels, is enlarged, so that a caption fits above it.
 _SHORT_SIDE, _ENLARGEMENT = 240, 4
 # Frames per second. Many programs slow down a GIF of a higher rate.
 _MAX_FRAME_RATES = {"mp4": 60, "gif": 25}
@@ -77,7 +77,7 @@ def film(
 ) -> Film:
     """Film the greedy policy.
 
-    The number of the episode and the environment's `caption` are written into the pictures; an
+    The number of the episode and the environment's `caption` are written above the pictures; an
     environment without captions shows the return so far.
 
     Args:

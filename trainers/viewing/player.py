@@ -98,5 +98,5 @@ class Player:
         return self._env.caption(self.index) or f"return {self.episode_return:.1f}"
 
     def picture(self) -> Picture:
-        """Draw the environment `[H, W, 3]`, with its caption."""
+        """Draw the environment `[H, W, 3]`, below its caption."""
         return write_captions(enlarged(picture_of(self._env, self.index)), [self.caption])

@@ -10,9 +10,8 @@ from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from envs.marinenav.render import ALARM, BUOY, SHALLOW, WRECK
+from envs.marinenav.render import ALARM, BUOY, WRECK
 from tests.envs.marinenav.test_env import CROSSING
-from torchrl_gpu.environments.captions import picture_of, write_captions
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 
@@ -66,18 +65,6 @@ def test_indices_may_be_those_of_numpy_and_torch(kind: Callable[..., Any]) -> No
     env.reset()
     assert torch.equal(env.render(kind(1)), env.render(1))
     assert torch.equal(env.render([kind(1), kind(2)]), env.render([1, 2]))
-
-
-@pytest.mark.parametrize("count", [1, 4])
-def test_captions_leave_the_map_free(count: int) -> None:
-    env = MarineNavEnv(num_envs=4)
-    env.reset()
-    picture = picture_of(env, list(range(count)))
-    captioned = write_captions(picture, [f"episode 1/1, {env.caption(0)}"] * count)
-    rows = range(720 // min(count, 2))
-    covered = [row for row in rows if (captioned[row] != picture[row]).any()]
-    mapped = [row for row in rows if (picture[row] == SHALLOW).all(-1).any()]
-    assert 0 < covered[-1] < mapped[0]
 
 
 def test_caption_counts_the_arrived_vessels() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.environments.captions import FONT_SIZE, grid, picture_of, write_captions
+from torchrl_gpu.environments.captions import LINE_HEIGHT, grid, picture_of, write_captions
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -16,20 +16,20 @@ def test_grid_has_room_for_every_environment(count: int, shape: tuple[int, int])
     assert grid(count) == shape
 
 
-def test_each_caption_is_written_into_its_own_tile() -> None:
-    picture = np.zeros((200, 400, 3), np.uint8)
+def test_each_caption_stands_above_its_tile() -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (200, 400, 3), np.uint8)
     written = write_captions(picture, ["", "distance 12 mm", "", "reached"])
-    tiles = [written[y : y + 100, x : x + 200] for y in (0, 100) for x in (0, 200)]
-    assert [bool(tile.any()) for tile in tiles] == [False, True, False, True]
-    assert not picture.any(), "the given picture stays unchanged"
-    assert not tiles[1][3 * FONT_SIZE :].any()
+    rows = written.reshape(2, LINE_HEIGHT + 100, 400, 3)
+    np.testing.assert_array_equal(rows[:, LINE_HEIGHT:].reshape(picture.shape), picture)
+    lines = [rows[row, :LINE_HEIGHT, x : x + 200] for row in (0, 1) for x in (0, 200)]
+    assert [bool((line > 200).any()) for line in lines] == [False, True, False, True]
 
 
 def test_a_long_caption_fits_its_tile() -> None:
     picture = np.zeros((100, 400, 3), np.uint8)
-    written = write_captions(picture, ["a caption much longer than the tile " * 3, ""])
-    assert written[:, :200].any()
-    assert not written[:, 200:].any()
+    line = write_captions(picture, ["a caption much longer than the tile " * 3, ""])[:LINE_HEIGHT]
+    assert (line[:, :200] > 100).any()
+    assert not (line[:, 200:] > 100).any()
 
 
 class Drawn(IdentityEnv):

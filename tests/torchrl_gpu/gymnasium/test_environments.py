@@ -19,6 +19,7 @@ from torch import nn
 
 import torchrl_gpu.gymnasium
 from tests.helpers.environments import IdentityEnv
+from torchrl_gpu.environments.captions import LINE_HEIGHT
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.gymnasium.batched import BatchedEnv
 
@@ -236,7 +237,7 @@ def test_pictures_are_drawn_of_every_environment() -> None:
         envs.reset(seed=0)
         pictures = envs.render()
         assert pictures is not None
-        assert [picture.shape for picture in pictures] == [(720, 720, 3)] * 2
+        assert [picture.shape for picture in pictures] == [(LINE_HEIGHT + 720, 720, 3)] * 2
         assert not np.array_equal(*pictures)
     with closing(gymnasium.make(MARINENAV)) as env:
         assert env.unwrapped.render() is None

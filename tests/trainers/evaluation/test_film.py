@@ -11,6 +11,7 @@ from PIL import Image, ImageSequence
 
 from tests.helpers.environments import IdentityEnv
 from tests.trainers.evaluation.test_evaluation import policy_for
+from torchrl_gpu.environments.captions import LINE_HEIGHT
 from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.film import FilmedEpisodes, film
 
@@ -114,7 +115,7 @@ def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
     env = DrawnEnv(None)
     made = film(env, policy_for(env), CPU, tmp_path, episodes=1, video="gif")
     with Image.open(made.path) as image:
-        assert image.size == (256, 256)
+        assert image.size == (256, 256 + LINE_HEIGHT)
 
 
 class SizedEnv(DrawnEnv):
@@ -139,7 +140,7 @@ def test_a_film_has_the_size_of_its_pictures_or_the_next_even_one(
     path = film(env, policy_for(env), CPU, tmp_path, episodes=1).path
     reader: Any = imageio.get_reader(path)
     with closing(reader):
-        assert reader.get_data(0).shape == (filmed[1], filmed[0], 3)
+        assert reader.get_data(0).shape == (filmed[1] + LINE_HEIGHT, filmed[0], 3)
 
 
 class Captioned(IdentityEnv):
@@ -166,7 +167,8 @@ def test_film_has_captions_and_reports_its_episodes(tmp_path: Path) -> None:
     reader: Any = imageio.get_reader(made.path)
     with closing(reader):
         picture = reader.get_data(0)
-    tiles = [picture[y : y + 200, x : x + 400] for y in (0, 200) for x in (0, 400)]
+    rows = (0, LINE_HEIGHT + 200)
+    tiles = [picture[y : y + LINE_HEIGHT, x : x + 400] for y in rows for x in (0, 400)]
     bright = [int((tile > 128).sum()) for tile in tiles]
     assert min(bright) > 100, "every environment has a caption"
     assert bright[3] > max(bright[:3])
