@@ -198,10 +198,12 @@ class _FlagParser(argparse.ArgumentParser):
 def _start(arguments: list[str]) -> int:
     """Follow the flags: help, information, settings, a sweep, or a run."""
     from torchrl_gpu.commands import check_once, show
+    from torchrl_gpu.version import __version__
     from trainers.components.choices import as_settings, check_choices
 
     parser = _FlagParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
+    parser.add_argument("--version", action="version", version=f"torchrl-gpu {__version__}")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=["job"])
     parser.add_argument("-i", "--info", choices=["all", "config", "defaults", "defaults-tree"])

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, version
 from pathlib import Path
 from types import ModuleType
 
@@ -57,6 +57,12 @@ def test_a_deleted_working_directory_is_named(
     (tmp_path / "deleted").rmdir()
     assert main() == 2
     assert capsys.readouterr().err.startswith("error: the working directory has been deleted;")
+
+
+def test_the_version_is_printed() -> None:
+    program = [sys.executable, "-m", "trainers.run", "--version"]
+    said = subprocess.run(program, capture_output=True, text=True, cwd=PROJECT.parent)
+    assert (said.returncode, said.stdout) == (0, f"torchrl-gpu {version('torchrl-gpu')}\n")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ Train, evaluate and show robot policies.
   python -m trainers.run mode=tune agent=AGENT env=ENV  search settings; see tune.*
   python -m trainers.run ... -m seed=1,2,3              one run for each value
   python -m trainers.run ... --cfg job                  all settings of the command, without a run
+  python -m trainers.run --version                      version of this library
   torchrl-gpu compare runs/...                          runs with intervals: a table and a page
   torchrl-gpu report runs/...                           a page on one run
   torchrl-gpu replay checkpoint=runs/... path=FOLDER    the replay of a run as a dataset
