@@ -26,6 +26,7 @@ from agents.modules.encoders import (
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
 from agents.modules.training_state import Resumable
+from agents.modules.transitions import check_transitions
 from torchrl_gpu.acting.exploration import Exploration
 from torchrl_gpu.acting.policy import Actor, Observations, PolicyWrapper
 from torchrl_gpu.acting.schedules import LinearSchedule
@@ -360,6 +361,11 @@ class OffPolicyAgent(Agent):
         if self.normalizer is not None:
             self.normalizer.update(batch, processes=self.processes)
         return super().prepare_batch(batch)
+
+    def update(self, batch: TensorDictBase) -> Update:
+        """Check the shapes of the batch, and take a gradient step: see `Agent.update`."""
+        check_transitions(batch, self.action_spec)
+        return super().update(batch)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:
         """Update the target networks among the attributes of the agent."""

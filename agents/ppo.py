@@ -25,6 +25,7 @@ from agents.modules.stochastic_actors import (
     StochasticActor,
     orthogonal,
 )
+from agents.modules.transitions import check_transitions
 from torchrl_gpu.arguments import Search
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind, action_kind
@@ -163,6 +164,7 @@ class PPO(OnPolicyAgent):
         """
         if rollout.names[-1] == "time":  # of TorchRL's collectors
             rollout = rollout.transpose(0, -1)
+        check_transitions(rollout, self.action_spec, ("terminated", "truncated"))
         if self.augmentation is not None:
             for step in rollout.unbind(0):  # a copy of the whole rollout may not fit into memory
                 step.update_(self.augmentation(step))

@@ -1,13 +1,15 @@
 """The gradient step of every agent: losses, targets, weights and priorities."""
 
+import re
 from typing import Any
 
 import pytest
 import torch
+from tensordict import NestedKey
 from torch import Tensor, nn
 
 from agents import SAC
-from agents.base import Agent, OffPolicyAgent
+from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from agents.ddpg import DDPG
 from agents.dqn import ValueBasedAgent
 from agents.modules.encoders import ObservationEncoderFactory
@@ -22,10 +24,12 @@ from tests.helpers.agents import (
     every_agent_with,
     losses_of,
     make_batch,
+    make_rollout,
     online_of,
     parameters,
 )
 from tests.helpers.draws import EqualDraws
+from torchrl_gpu.errors import ConfigurationError
 
 pytestmark = pytest.mark.directml
 
@@ -262,6 +266,22 @@ def test_update_does_not_change_its_batch(case: Case) -> None:
     agent.update(batch)
     assert set(batch.keys(True, True)) == set(before.keys(True, True))
     assert (batch == before).all()
+
+
+@every_agent
+@pytest.mark.parametrize("key", ["action", ("next", "reward"), ("next", "terminated")])
+def test_transitions_of_other_shapes_are_refused(case: Case, key: NestedKey) -> None:
+    agent = case.make()
+    rollout = make_rollout(agent)
+    learn = agent.prepare if isinstance(agent, OnPolicyAgent) else agent.update
+    batch = rollout if isinstance(agent, OnPolicyAgent) else rollout.reshape(-1)
+    expected = list(batch[key].shape)
+    refusal = rf"^batch: {re.escape(repr(key))} {{}}; an agent takes {re.escape(str(expected))}$"
+    batch[key] = batch[key].unsqueeze(-1)
+    with pytest.raises(ConfigurationError, match=refusal.format(r"has shape \[.*, 1\]")):
+        learn(batch)
+    with pytest.raises(ConfigurationError, match=refusal.format("is missing")):
+        learn(batch.exclude(key))
 
 
 @every_value_based_agent

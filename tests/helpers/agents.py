@@ -144,6 +144,12 @@ every_agent_class = pytest.mark.parametrize(
 
 def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorDictBase:
     """Return `BATCH` random transitions for `update`, prepared by the agent if it is on-policy."""
+    rollout = make_rollout(agent, seed, terminated)
+    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
+
+
+def make_rollout(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorDictBase:
+    """Return random transitions `[STEPS, ENVS]`."""
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(STEPS, *agent.action_spec.shape, generator=generator)
 
@@ -174,7 +180,7 @@ def make_batch(agent: Agent, seed: int = 0, terminated: bool = False) -> TensorD
         if agent.policy.is_continuous
         else (action * CHOICES).long()
     )
-    return (agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout).reshape(-1)
+    return rollout
 
 
 def losses_of(agent: Agent, batch: TensorDictBase) -> dict[str, Tensor]:
