@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 from torchrl.data import Composite
 from torchrl.envs import EnvBase
 
@@ -17,7 +17,8 @@ def check_first_calls(env: EnvBase) -> None:
     """Let an environment compare the results of its next reset and step with its specs.
 
     The checks stand in place of the methods `_reset` and `_step` of the instance, and give way to
-    them when they are called, so that all other steps are as fast as without them.
+    them when they are called, so that all other steps are as fast as without them. The step has to
+    leave the observations before it as they were.
 
     An `Environment` has to return all leaves exactly. TorchRL and the adapter convert the floats of
     any other one, reshape its rewards and complete its done flags.
@@ -35,8 +36,17 @@ def _checked(env: EnvBase, method: str, *arguments: Any, **named: Any) -> Tensor
     call = getattr(env, method)
     if placed is not None and getattr(placed, "func", None) is not _checked:
         vars(env)[method] = placed
-    result: TensorDictBase = call(*arguments, **named)
     name = f"{name_of(env)}.{method}"
+    observed = list(env.observation_spec.keys(include_nested=True, leaves_only=True))
+    before = arguments[0].select(*observed, strict=False) if method == "_step" else TensorDict()
+    copies = before.clone()
+    result: TensorDictBase = call(*arguments, **named)
+    for key, value in before.items(include_nested=True, leaves_only=True):
+        if ((value != copies[key]) & (value == value)).any():  # unless it is NaN
+            raise ConfigurationError(
+                f"env: {name} overwrites {key!r} of the state before; return a new tensor in every "
+                "step, for instance a clone"
+            )
     if not isinstance(result, TensorDictBase):
         kind = type(result).__name__
         raise ConfigurationError(f"env: {name} has to return a TensorDict, not {kind}")

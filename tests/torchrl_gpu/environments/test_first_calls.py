@@ -93,7 +93,7 @@ def test_an_environment_has_to_return_a_tensordict(
     text = rf"^env: Wrong\.{method} has to return a TensorDict, not int$"
     env = as_environment(Wrong(num_envs=3))
     with pytest.raises(ConfigurationError, match=text):
-        getattr(env, method)(None)
+        getattr(env, method)(TensorDict())
 
 
 @pytest.mark.parametrize(("method", "key", "value", "problem"), EVERY)
@@ -115,6 +115,34 @@ def test_torchrl_completes_its_own(
         "reward": (3, 1),
         "truncated": (3, 1),
     }
+
+
+class InPlace(IdentityEnv):
+    """Returns one tensor in all steps of an episode, which changes if the environment `moves`."""
+
+    moves = True
+
+    def _reset(self, tensordict: TensorDictBase | None = None, **named: Any) -> TensorDict:
+        result = super()._reset(tensordict, **named)
+        self.shown = result["observation"]
+        return result
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        result = super()._step(tensordict)
+        if self.moves:
+            self.shown.copy_(result["observation"])
+        return result.set("observation", self.shown)
+
+
+def test_a_step_leaves_the_observation_before_it() -> None:
+    env = as_environment(InPlace())
+    with pytest.raises(ConfigurationError, match=r"InPlace\._step overwrites 'observation' of the"):
+        env.rollout(1)
+
+
+def test_an_observation_may_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InPlace, "moves", False)
+    as_environment(InPlace()).rollout(3)
 
 
 def test_later_calls_are_those_of_the_class() -> None:
