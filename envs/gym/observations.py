@@ -104,13 +104,14 @@ class Checked(gymnasium.Wrapper):
         return result
 
     def step(self, action: Any) -> Any:
-        """Step the environment, and check observation and reward."""
-        result = self.env.step(action)
-        self._check_observation("step", result[0])
-        reward = result[1]
-        if type(reward) is not float and not (_array(reward).size == 1 and _is(reward, np.float64)):
-            self._refuse("step", "reward", reward, "it must be one number")
-        return result
+        """Step the environment, check observation and reward, and return the reward as a float."""
+        observation, reward, *others = self.env.step(action)
+        self._check_observation("step", observation)
+        if type(reward) is not float:
+            if _array(reward).size != 1 or not _is(reward, np.float64):
+                self._refuse("step", "reward", reward, "it must be one number")
+            reward = float(_array(reward).item())
+        return observation, reward, *others
 
     def _check_observation(self, call: str, observation: Any) -> None:
         for path, space in self._entries:

@@ -98,6 +98,19 @@ def test_an_entry_that_does_not_fit_its_space_is_refused_by_name(
         checked.reset()
 
 
+@pytest.mark.parametrize("reward", [3, np.float32(3), np.array(3), np.array([3.0]), [[3]]])
+def test_one_number_in_any_form_is_a_reward(
+    reward: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = DictCounter()
+    monkeypatch.setattr(env, "reward", lambda _: reward)
+    checked = Checked(env)
+    checked.reset()
+    found = checked.step(0)[1]
+    assert type(found) is float
+    assert found == 3.0
+
+
 def test_dict_entries_keep_their_names() -> None:
     space = Dict(joints=Box(-1.0, 1.0, (3,)), camera=Box(0, 255, (6, 5, 3), np.uint8))
     observations = Observations(space)
