@@ -18,7 +18,8 @@ _TAKEN_KEYS = frozenset(
     ("action", "reward", "terminated", "truncated", "done", "next", "_reset", "success", "active")
 )
 
-# Sizes of the first dimension of an image that mark it as channels first.
+# Sizes of the first dimension of an image that mark it as channels first, as does a dimension
+# smaller than both others: that of a stack of grey images.
 _CHANNELS = (1, 3, 4)
 
 
@@ -166,6 +167,9 @@ def _reader(space: Space, whole: Space) -> _Reader:
         return _pixels(space)
     if isinstance(whole, Box):
         wrapped = "gymnasium.wrappers.DtypeObservation(env, np.float32)"
+        if space.dtype == np.uint8 and len(space.shape) == 2:
+            shaped = f"gymnasium.wrappers.ReshapeObservation(env, {(*space.shape, 1)})"
+            wrapped = f"{shaped} if it is an image, else as {wrapped}"
     elif whole.is_np_flattenable:
         wrapped = (
             "DtypeObservation(FlattenObservation(env), np.float32), both of gymnasium.wrappers"
@@ -197,7 +201,8 @@ def _vector(space: Box) -> _Reader:
 
 def _pixels(space: Box) -> _Reader:
     """Return the reader of images with channels first: uint8 `[B, C, H, W]`."""
-    is_channels_last = space.shape[0] not in _CHANNELS
+    first, *others = space.shape
+    is_channels_last = first not in _CHANNELS and first >= min(others)
     height, width, channels = space.shape
     shape = (channels, height, width) if is_channels_last else space.shape
 

@@ -52,7 +52,10 @@ def test_unbounded_vectors_have_unbounded_specs(bound: float) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "channels_first"),
-    [((5, 6, 3), False), ((5, 6, 1), False), ((1, 5, 6), True), ((4, 5, 6), True)],
+    [
+        *(((5, 6, 3), False), ((5, 6, 1), False), ((7, 7, 20), False)),
+        *(((1, 5, 6), True), ((4, 5, 6), True), ((2, 5, 6), True), ((6, 8, 8), True)),
+    ],
 )
 def test_images_become_channels_first(shape: tuple[int, ...], channels_first: bool) -> None:
     observations = Observations(Box(0, 255, shape, np.uint8))
@@ -137,6 +140,7 @@ def test_names_of_nested_dict_entries_are_joined_by_dots() -> None:
     [
         Box(0, 5, (2,), np.int64),
         Box(0, 255, (10,), np.uint8),
+        Box(0, 255, (6, 5), np.uint8),
         MultiBinary(3),
         MultiDiscrete([2, 3]),
         Tuple((Discrete(2), Box(-1.0, 1.0, (2,)))),
@@ -158,6 +162,12 @@ def test_an_environment_wrapped_as_an_error_advises_is_read(
     observation, _ = Checked(wrapped).reset()
     assert observation.dtype == np.float32
     assert "observation" in Observations(wrapped.observation_space).read(observation[None])
+
+
+def test_an_image_without_channels_is_advised_to_have_one() -> None:
+    said = r"as gymnasium\.wrappers\.ReshapeObservation\(env, \(6, 5, 1\)\) if it is an image, else"
+    with pytest.raises(ConfigurationError, match=said):
+        Observations(Box(0, 255, (6, 5), np.uint8))
 
 
 @pytest.mark.parametrize("space", [Sequence(Discrete(2)), Graph(Box(0.0, 1.0, (2,)), None)])
