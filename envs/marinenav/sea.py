@@ -5,6 +5,7 @@ None for exact sensing; see the module `noise`.
 """
 
 import math
+from functools import reduce
 from typing import Final, NamedTuple
 
 import torch
@@ -47,11 +48,22 @@ class Episode(NamedTuple):
     stage: Tensor  # of the curriculum to which the episode belongs, int64 `[N]`
 
 
+class Terms(NamedTuple):
+    """Terms of the rewards, each `[R, N]`; 0 for robots that were inactive before the action."""
+
+    step: Tensor
+    progress: Tensor
+    give_way: Tensor
+    collision: Tensor
+    goal: Tensor
+
+
 class Transition(NamedTuple):
     """Result of one action per robot."""
 
     now: Episode  # after the action
-    reward: Tensor  # `[R, N]`; 0 for robots that were inactive before the action
+    terms: Terms
+    reward: Tensor  # sum of the terms, `[R, N]`
     is_late: Tensor  # whether the episode has reached its time limit, bool `[N]`
 
 
@@ -68,7 +80,13 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     )
     collided = collides(around) & sea.active
     arrived = (after <= GOAL_RADIUS) & sea.active & ~collided
-    reward = sum(_terms(before - after, view, collided, arrived).values())
+    terms = Terms(
+        step=STEP_REWARD * moves,
+        progress=(before - after) * moves,
+        give_way=GIVE_WAY_REWARD * give_way_angle(view) * moves,
+        collision=COLLISION_REWARD * collided,
+        goal=GOAL_REWARD * arrived,
+    )
     afterwards = replaced(
         sea,
         motion=motion,
@@ -78,32 +96,7 @@ def advance(now: Episode, action: Tensor, noise: Noise | None, max_steps: int) -
     )
     is_late = afterwards.steps >= max_steps
     following = Episode(afterwards, view, streams, now.stage)
-    return Transition(following, reward * sea.active, is_late)
-
-
-def _terms(
-    progress: Tensor, view: View, collided: Tensor, arrived: Tensor
-) -> dict[str, float | Tensor]:
-    """Return the terms of the rewards of robots that were active, each `[R, N]` or one number."""
-    return {
-        "step": STEP_REWARD,
-        "progress": progress,
-        "give way": GIVE_WAY_REWARD * give_way_angle(view),
-        "collision": COLLISION_REWARD * collided,
-        "goal": GOAL_REWARD * arrived,
-    }
-
-
-def terms_of(before: Sea, now: Episode) -> dict[str, Tensor]:
-    """Return the terms of the rewards of the step between two states, each `[R, N]`, by name."""
-    moved, after = before.active, now.sea
-    farther, nearer = (
-        (sea.goal - sea.motion[POSITION]).square().sum(0).sqrt() for sea in (before, after)
-    )
-    arrived = after.reached & ~before.reached
-    collided = moved & ~after.active & ~arrived
-    terms = _terms(farther - nearer, now.view, collided, arrived)
-    return {name: term * moved for name, term in terms.items()}
+    return Transition(following, terms, reduce(torch.add, terms), is_late)
 
 
 def start_episodes(draft: Draft, streams: Tensor, noise: Noise | None) -> Episode:

@@ -16,7 +16,7 @@ from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
 from envs.marinenav.scale import Bounds, Units, elements_of
-from envs.marinenav.sea import Episode, Sea, terms_of
+from envs.marinenav.sea import Episode, Sea, Terms
 from envs.marinenav.simulator import (
     TURNS,
     SimulationState,
@@ -118,7 +118,9 @@ class SeaEnv(Environment):
         if self._captures:
             self._state = duplicate(self._state)  # no two of its tensors in the same memory
             self._begin_captures()
-        self._before = [duplicate(self._state.now.sea)]  # the last step, of all seas
+        nothing = units.own.new_zeros(simulator.size.robots, num_envs)
+        # Of the last step, in a list: the environment is slow to set attributes.
+        self._terms = [duplicate(Terms(*[nothing] * len(Terms._fields)))]
         self._has_begun = False
         self._renderer = SeaRenderer()
         self._units = units
@@ -208,9 +210,9 @@ class SeaEnv(Environment):
     def _advanced(self, tensordict: TensorDictBase) -> TensorDict:
         """Take a step, and return its results."""
         action = tensordict.get((GROUP, "action")).permute(2, 1, 0)
-        self._before[0] = self._kept(self._before[0], self._state.now.sea)
         state, transition = self._advance(self._state, action)
         self._keep(state)
+        self._terms[0] = self._kept(self._terms[0], transition.terms)
         sea = transition.now.sea
         # Termination is per robot; the time limit of a sea truncates all robots that still move.
         terminated, truncated = ~sea.active, sea.active & transition.is_late
@@ -353,9 +355,9 @@ class SeaEnv(Environment):
         return f"{steps * STEP_SECONDS:.1f} s, {arrived} of {vessels} vessels arrived"
 
     def reward_terms(self, index: int) -> dict[str, float]:
-        """Return the terms of the last reward, means over the robots of one sea."""
-        terms = terms_of(self._before[0], self._state.now)
-        return {name: float(values[:, index].mean()) for name, values in terms.items()}
+        """Return the terms of the last reward, means over the robots of one sea: see `Terms`."""
+        terms = self._terms[0]._asdict().items()
+        return {n.replace("_", " "): float(values[:, index].mean()) for n, values in terms}
 
     def measurements(self, index: int) -> dict[str, float]:
         """Return the percentage of the vessels that have reached their goals."""

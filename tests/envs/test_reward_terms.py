@@ -1,9 +1,8 @@
-"""The terms of a reward add up to the reward."""
+"""The terms of a reward add up to the reward, also after an episode has ended."""
 
 from collections.abc import Callable
 
 import pytest
-from torchrl.envs.utils import step_mdp
 
 from envs import FanucEnv, MarineNavEnv
 from torchrl_gpu.environments.action_table import with_action_table
@@ -13,7 +12,7 @@ from torchrl_gpu.environments.robots import Robots
 CASES: dict[str, Callable[[], Environment]] = {
     "fanuc": lambda: FanucEnv(num_envs=2, num_workers=1, max_episode_steps=20),
     "fanuc, hold": lambda: FanucEnv(num_envs=2, num_workers=1, success="hold"),
-    "marinenav": lambda: MarineNavEnv(num_envs=2, seed=1),
+    "marinenav": lambda: MarineNavEnv(num_envs=2, seed=1, max_episode_steps=20),
     "action table": lambda: with_action_table(MarineNavEnv(num_envs=2)),
 }
 
@@ -24,11 +23,10 @@ def test_the_terms_add_up_to_the_reward(name: str) -> None:
     key = Robots(env).reward_key
     state = env.reset()
     for _ in range(40):
-        state = env.step(env.rand_action(state))
+        step, state = env.step_and_maybe_reset(env.rand_action(state))
         for index in range(env.num_envs):
             terms = env.reward_terms(index)
             assert len(terms) > 3
-            reward = float(state["next", key][index].mean())
+            reward = float(step["next", key][index].mean())
             assert sum(terms.values()) == pytest.approx(reward, abs=1e-5)
-        state = step_mdp(state)
     env.close()
