@@ -1,27 +1,33 @@
 """Difficulty of the episodes: stages that follow one another by frames, or all at once."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
-from envs.marinenav.placement import MAP_SIZE, Contents, Size, begin_drafts, complete_drafts
+from envs.marinenav.placement import (
+    MAP_SIZE,
+    Contents,
+    Size,
+    begin_drafts,
+    complete_drafts,
+    is_complete,
+)
 from envs.streams import seed_streams
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
-# Random layouts that show whether the map has room for a stage, and how many must be complete.
-_TRIALS: Final = 64
-_MIN_COMPLETE: Final = 32
+_TRIALS: Final = 64  # random layouts that show whether the map has room for a stage
 
 
 class Stage(NamedTuple):
     """Difficulty of the episodes that start within one stage of the curriculum."""
 
     from_frame: int  # first frame of the stage, counted over all seas
-    robots: int  # number of robots per sea
-    obstacles: int  # number of obstacles per sea
+    robots: Annotated[int, Field(ge=1)]  # number of robots per sea
+    obstacles: Annotated[int, Field(ge=0)]  # number of obstacles per sea
     min_start_goal_distance: float  # minimum distance from each start to its goal, m
 
 
@@ -118,12 +124,16 @@ def _check_possible(stage: Stage, num_vortices: int) -> None:
     size = Size(stage.robots, num_vortices, stage.obstacles)
     draft = begin_drafts(contents, size, _TRIALS)
     draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, host))
-    placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
-    complete = placed.all(0).sum().item()
-    if complete < _MIN_COMPLETE:
+    check_room(stage, num_vortices, is_complete(draft))
+
+
+def check_room(stage: Stage, num_vortices: int, complete: Tensor) -> None:
+    """Refuse a stage of whose random layouts fewer than half are complete, bool `[N]`."""
+    count, tried = int(complete.sum()), len(complete)
+    if 2 * count < tried:
         raise ConfigurationError(
             f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
             f"env.min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} "
-            f"vortices and {stage.obstacles} obstacles in only {complete} of {_TRIALS} random "
+            f"vortices and {stage.obstacles} obstacles in only {count} of {tried} random "
             "layouts; set fewer robots, vortices or obstacles, or a shorter distance"
         )

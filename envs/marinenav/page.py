@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from envs.marinenav.placement import Size
 from envs.marinenav.scale import Units
 from envs.marinenav.scenario import Scenario, draw_scenarios
 from envs.marinenav.sea import GOAL_RADIUS
+from torchrl_gpu.errors import ConfigurationError
 
 _SOURCES: Final = Path(__file__).with_name("browser")
 _NAMES: Final = (("vessel", "vessels"), ("vortex", "vortices"), ("buoy", "buoys"))
@@ -99,14 +101,14 @@ def sources() -> dict[str, str]:
 
 
 def _draw(size: Size, min_distance: float) -> list[Scenario]:
-    """Draw seas of the size of the environment and of other sizes, in turn."""
+    """Draw seas of the size of the environment and of others in turn, where the map has room."""
     sizes = [each for other in _OTHER_SIZES for each in (size, other)]
-    return [
-        draw_scenarios(
-            [Stage(0, min(robots, _MAX_COUNT), obstacles, min_distance)], 1, seed, vortices
-        )[0]
-        for seed, (robots, vortices, obstacles) in enumerate(sizes)
-    ]
+    seas: list[Scenario] = []
+    for seed, (robots, vortices, obstacles) in enumerate(sizes):
+        stage = Stage(0, min(robots, _MAX_COUNT), obstacles, min_distance)
+        with suppress(ConfigurationError):
+            seas += draw_scenarios([stage], 1, seed, vortices)
+    return seas
 
 
 def _rounded(scenario: Scenario) -> dict[str, Any]:

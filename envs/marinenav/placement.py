@@ -91,6 +91,12 @@ def complete_drafts(draft: Draft, streams: Tensor, *, candidates: int = 32) -> t
     return draft, streams
 
 
+def is_complete(draft: Draft) -> Tensor:
+    """Return which layouts have all required items, bool `[N]`."""
+    placed = torch.cat((draft.ends[0, 0], draft.vortices[0], draft.obstacles[0])).isfinite()
+    return placed.sum(0) == draft.contents.counts.sum(0)
+
+
 def extend_drafts(draft: Draft, streams: Tensor, candidates: int) -> tuple[Draft, Tensor]:
     """Place at most one item per sea: the first of some random candidates that fits.
 

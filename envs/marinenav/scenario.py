@@ -26,7 +26,7 @@ from pydantic import (
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from envs.marinenav.curriculum import Difficulty, Stage
+from envs.marinenav.curriculum import Difficulty, Stage, check_room
 from envs.marinenav.perception import FAR_AWAY
 from envs.marinenav.physics import (
     CORE_RADIUS,
@@ -38,7 +38,7 @@ from envs.marinenav.physics import (
     VESSEL_WIDTH,
     current,
 )
-from envs.marinenav.placement import Size, begin_drafts, complete_drafts
+from envs.marinenav.placement import Size, begin_drafts, complete_drafts, is_complete
 from envs.marinenav.sea import Sea, start_episodes
 from envs.streams import seed_streams, split_streams
 from torchrl_gpu.arguments import checked, suggest
@@ -251,7 +251,7 @@ def draw_scenarios(
         num_vortices: number of vortices per sea.
 
     Raises:
-        ConfigurationError: an argument is out of range.
+        ConfigurationError: an argument is out of range, or the map has no room for a stage.
     """
     rows = torch.arange(len(stages)).repeat_interleave(episodes)
     host = torch.device("cpu")
@@ -259,6 +259,8 @@ def draw_scenarios(
     size = Size(*contents.counts.amax(1).tolist())
     streams = seed_streams(seed, len(rows), host)
     draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
+    for stage, complete in zip(stages, is_complete(draft).split(episodes), strict=True):
+        check_room(stage, num_vortices, complete)
     scenarios = from_sea(start_episodes(draft, split_streams(streams), None).sea)
     return [
         scenario.model_copy(update={"level": level})

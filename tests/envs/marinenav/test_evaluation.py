@@ -211,6 +211,9 @@ def test_episodes_recorded_with_more_fields_are_read(tmp_path: Path) -> None:
     [
         (PAPER_STAGES, 0, "episodes=0: .* greater than"),
         ((), 1, r"stages=\(\): it takes at least 1"),
+        ([Stage(0, 0, 0, 30.0)], 1, r"stages=.*robots=0, .*: .* greater than or equal to 1"),
+        ([Stage(0, 3, 0, 90.0)], 2, r"the map .* 3 robots .*=90, .* only 0 of 2 random layouts"),
+        ([PAPER_STAGES[0], Stage(0, 40, 0, 40.0)], 2, "the map of .* has room for 40 robots"),
     ],
 )
 def test_no_scenarios_cannot_be_drawn(stages: Sequence[Stage], episodes: int, text: str) -> None:
