@@ -152,7 +152,7 @@ def test_every_setting_beside_those_of_another_library_is_one(typed: str) -> Non
 
 def scripts() -> Iterator[Any]:
     """Yield each Python block of the pages with scripts, named after its heading."""
-    for name in ("scripts.md", "interoperability.md", "coming_from.md"):
+    for name in ("scripts.md", "interoperability.md", "coming_from.md", "gym.md"):
         page = (REPOSITORY / "docs" / name).read_text()
         for section in re.split(r"^##+ ", page, flags=re.MULTILINE):
             for code in re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
