@@ -34,7 +34,7 @@ class GymnasiumEnv(Environment):
 
     The keys are those of the specs:
 
-    * `observation`: float32 `[num_envs, D]`, from a Box of floats (flattened) or a Discrete space
+    * `observation`: float32 `[num_envs, D]`, from a Box of numbers (flattened) or a Discrete space
       (one-hot); `pixels`: uint8 `[num_envs, C, H, W]`, from an image; from a Dict space its
       entries, each under its own name; names of nested entries are joined by dots. Values are not
       rescaled. With `frame_stack`, the channels of the last images follow one another,

@@ -11,6 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 from torchrl.data import Bounded, Composite, TensorSpec, Unbounded
 
+from torchrl_gpu.environments.readers import MIN_PICTURE_SIZE
 from torchrl_gpu.errors import ConfigurationError
 
 # Keys with a fixed meaning in the TensorDict of a transition.
@@ -161,30 +162,19 @@ def _reader(space: Space, whole: Space) -> _Reader:
     """Return the reader of a space, which is that of an observation or of an entry of it."""
     if isinstance(space, Discrete):
         return _one_hot(space)
-    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
-        return _vector(space)
-    if isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) == 3:
-        return _pixels(space)
-    if isinstance(whole, Box):
-        wrapped = "gymnasium.wrappers.DtypeObservation(env, np.float32)"
-        if space.dtype == np.uint8 and len(space.shape) == 2:
-            shaped = f"gymnasium.wrappers.ReshapeObservation(env, {(*space.shape, 1)})"
-            wrapped = f"{shaped} if it is an image, else as {wrapped}"
-    elif whole.is_np_flattenable:
-        wrapped = (
-            "DtypeObservation(FlattenObservation(env), np.float32), both of gymnasium.wrappers"
-        )
-    else:  # a sequence or a graph
-        wrapped = "gymnasium.wrappers.TransformObservation(env, ...)"
+    if isinstance(space, Box):
+        return _pixels(space) or _vector(space)
+    wrapper = "FlattenObservation(env)"
+    if not whole.is_np_flattenable:  # a sequence or a graph
+        wrapper = "TransformObservation(env, ...)"
     raise ConfigurationError(
-        f"observations of a {describe(space)} are not supported; supported are Box spaces of "
-        "floats, images (uint8, height x width x channels), Discrete spaces, and Dicts of these; "
-        f"register the environment as {wrapped}"
+        f"observations of a {describe(space)} are not supported; supported are Box and Discrete "
+        f"spaces, and Dicts of these; register the environment as gymnasium.wrappers.{wrapper}"
     )
 
 
 def _vector(space: Box) -> _Reader:
-    """Return the reader of float arrays of any shape, flattened: float32 `[B, D]`."""
+    """Return the reader of numbers in any shape, flattened: float32 `[B, D]`."""
     low, high = (
         torch.from_numpy(np.asarray(bound, np.float32).reshape(-1))
         for bound in (space.low, space.high)
@@ -199,16 +189,25 @@ def _vector(space: Box) -> _Reader:
     return _Reader(Unbounded(low.shape, dtype=torch.float32), read)
 
 
-def _pixels(space: Box) -> _Reader:
-    """Return the reader of images with channels first: uint8 `[B, C, H, W]`."""
-    first, *others = space.shape
+def _pixels(space: Box) -> _Reader | None:
+    """Return the reader of images with channels first: uint8 `[B, C, H, W]`.
+
+    None where the space is not that of an image: bytes `(H, W)`, or with a dimension of channels,
+    of at least 8 x 8 pixels.
+    """
+    if space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return None
+    whole = (1, *space.shape) if len(space.shape) == 2 else space.shape
+    first, *others = whole
     is_channels_last = first not in _CHANNELS and first >= min(others)
-    height, width, channels = space.shape
-    shape = (channels, height, width) if is_channels_last else space.shape
+    height, width, channels = whole
+    shape = (channels, height, width) if is_channels_last else whole
+    if min(shape[1:]) < MIN_PICTURE_SIZE:
+        return None
 
     def read(batch: NDArray) -> Tensor:
         images = np.moveaxis(batch, -1, 1) if is_channels_last else batch
-        return torch.from_numpy(np.array(images, np.uint8, order="C"))
+        return torch.from_numpy(np.array(images, np.uint8, order="C")).view(-1, *shape)
 
     return _Reader(Bounded(0, 255, shape, dtype=torch.uint8), read, is_image=True)
 

@@ -62,13 +62,13 @@ class DictCounter(Counter):
 
     observation_space = Dict(
         place=Box(0.0, 100.0, (2, 2), np.float32),
-        camera=Box(0, 255, (6, 5, 3), np.uint8),
+        camera=Box(0, 255, (9, 8, 3), np.uint8),
         phase=Discrete(TIME_LIMIT + 1, start=2),
     )
     action_space = Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), dtype=np.float64)
 
     def observe(self) -> Any:
-        camera = np.arange(6 * 5 * 3, dtype=np.uint8).reshape(6, 5, 3) + np.uint8(self.steps)
+        camera = np.arange(9 * 8 * 3, dtype=np.uint8).reshape(9, 8, 3) + np.uint8(self.steps)
         place = np.array([[self.end, self.steps], [0, 1]], np.float32)
         return {"place": place, "camera": camera, "phase": np.int64(2 + self.steps)}
 
@@ -80,7 +80,7 @@ class DictCounter(Counter):
 class Image(Counter):
     """Counter observed as the brightness of an image, channels last."""
 
-    observation_space = Box(0, 255, (6, 8, 3), np.uint8)
+    observation_space = Box(0, 255, (8, 10, 3), np.uint8)
 
     def observe(self) -> Any:
         image = np.zeros(self.observation_space.shape, np.uint8)
@@ -91,7 +91,7 @@ class Image(Counter):
 class ChannelsFirst(Image):
     """Counter observed as the brightness of an image, channels first."""
 
-    observation_space = Box(0, 255, (1, 6, 8), np.uint8)
+    observation_space = Box(0, 255, (1, 8, 10), np.uint8)
 
 
 class Camera(Image):
@@ -176,10 +176,6 @@ class Unrepeatable(Counter):
 
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
-
-
-class WholeNumbers(Counter):
-    observation_space = Box(0, 9, (2,), np.int64)
 
 
 class TakenName(Counter):
@@ -304,7 +300,6 @@ _ALL = (
     WrongAnswer,
     Unrepeatable,
     TupleAnswer,
-    WholeNumbers,
     TakenName,
     NestedChoices,
     TwoNames,

@@ -152,7 +152,6 @@ def test_error_names_a_missing_package_for_rendering(
         ({"name": f"{MODULE}:Undrawable-v0", "mode": "demo"}, r"cannot render.*\(ansi\)"),
         ({"name": f"{MODULE}:Unfound-v0"}, "cannot be made: File robot.xml does not exist"),
         ({"name": f"{MODULE}:TupleAnswer-v0"}, "Tuple space .*FlattenObservation"),
-        ({"name": f"{MODULE}:WholeNumbers-v0"}, r"observations of a Box of int64 \(2,\)"),
         ({"name": f"{MODULE}:TakenName-v0"}, "an entry 'reward'"),
         ({"name": f"{MODULE}:TwoNames-v0"}, r"two entries .* have the name 'arm\.joints'"),
         ({"name": f"{MODULE}:Words-v0"}, r"actions of a Text space.*wrappers\.TransformAction"),

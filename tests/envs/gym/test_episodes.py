@@ -246,4 +246,4 @@ def test_dict_observations_keep_their_entries_at_the_end_of_an_episode(
         env.close()
     assert rollouts[0]["next", "done"].any()
     assert (rollouts[0] == rollouts[1]).all()
-    assert np.isclose(rollouts[0]["next", camera].float().mean(), 46, atol=5)
+    assert np.isclose(rollouts[0]["next", camera].float().mean(), 109, atol=5)

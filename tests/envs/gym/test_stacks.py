@@ -81,14 +81,14 @@ def test_stacks_equal_those_of_gymnasium(
 def test_specs_are_those_of_stacks(make_gym: MakeGym, autoreset: str) -> None:
     env = make_gym(autoreset=autoreset)
     check_env_specs(env)
-    assert env.observation_spec["pixels"].shape == (3, 3 * FRAMES, 6, 8)
+    assert env.observation_spec["pixels"].shape == (3, 3 * FRAMES, 8, 10)
     assert env.capabilities.frame_stacks == {"pixels": FRAMES}
 
 
 def test_only_images_of_a_dict_are_stacked(make_gym: MakeGym) -> None:
     env = make_gym(name=f"{MODULE}:DictCounter-v0")
     assert env.capabilities.frame_stacks == {"camera": FRAMES}
-    assert env.observation_spec["camera"].shape == (3, 3 * FRAMES, 6, 5)
+    assert env.observation_spec["camera"].shape == (3, 3 * FRAMES, 9, 8)
     assert env.observation_spec["place"].shape == (3, 4)
     check_env_specs(env)
 
