@@ -176,7 +176,7 @@ def _reader(space: Space, whole: Space) -> _Reader:
 def _vector(space: Box) -> _Reader:
     """Return the reader of numbers in any shape, flattened: float32 `[B, D]`."""
     low, high = (
-        torch.from_numpy(np.asarray(bound, np.float32).reshape(-1))
+        torch.from_numpy(np.asarray(bound, np.float64).reshape(-1)).float()
         for bound in (space.low, space.high)
     )
 

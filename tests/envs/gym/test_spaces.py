@@ -42,7 +42,8 @@ def test_float_arrays_become_flat_float32_vectors() -> None:
     assert read.equal(torch.arange(24.0).reshape(4, 6))
 
 
-@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max])
+@pytest.mark.filterwarnings("error")  # of an overflow
+@pytest.mark.parametrize("bound", [np.inf, np.finfo(np.float32).max, np.finfo(np.float64).max])
 def test_unbounded_vectors_have_unbounded_specs(bound: float) -> None:
     space = Box(np.array([-1.0, -bound]), np.array([1.0, bound]), dtype=np.float64)
     spec = Observations(space).spec(4)["observation"]
