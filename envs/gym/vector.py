@@ -66,6 +66,8 @@ def registered(name: str) -> str:
     if env_id not in gymnasium.registry:
         close = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        if not (close or package):
+            hint = f"; if another package registers it, write PACKAGE:{env_id}"
         raise ValueError(f"unknown Gymnasium environment{hint}")
     return name
 

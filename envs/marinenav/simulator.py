@@ -2,7 +2,7 @@
 
 Each sea stores its current episode, the initial state of the next one, and a draft of the one
 after, which grows by a few candidates per step. The cost of a step therefore does not depend on the
-number of resets. A sea whose episodes end before the next one is ready (about two dozen steps)
+number of resets. A sea whose episodes end before the next one is ready (about 30 steps, seldom 50)
 repeats the last initial state. When a new stage of the curriculum begins, next episodes and drafts
 of other stages are discarded.
 
