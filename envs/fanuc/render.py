@@ -145,12 +145,13 @@ class ArmRenderer:
     ) -> NDArray[np.uint8]:
         """Draw an arm of several with the trail of its tool, see `frame`.
 
-        Another arm or a new episode starts a new trail.
+        Another arm or a new episode starts a new trail; the same step again draws the same picture.
         """
-        if index != self._last[0] or step <= self._last[1]:
+        if index != self._last[0] or step < self._last[1] or step == 0:
             self._trail.clear()
+        if not self._trail or step != self._last[1]:
+            self._trail.append(tool)
         self._last = (index, step)
-        self._trail.append(tool)
         return self.frame(joints, target, self._trail)
 
     def scene(self, poses: Callable[[int], Mapping[str, Pose]]) -> Scene:

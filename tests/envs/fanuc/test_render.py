@@ -42,6 +42,19 @@ def test_image_contains_posture_target_and_trail(renderer: ArmRenderer) -> None:
     assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "no trail remains"
 
 
+def test_a_step_drawn_twice_keeps_its_trail_and_a_new_episode_does_not(
+    renderer: ArmRenderer,
+) -> None:
+    def follow(step: int) -> np.ndarray:
+        return renderer.follow(0, step, HOME, (0.3, -0.4, 0.5), (0.4, step / 20, 0.7))
+
+    start, *_, last = (follow(step) for step in range(5))
+    assert (last != start).any()
+    assert (follow(4) == last).all()
+    assert (follow(0) == start).all()
+    assert (follow(0) == start).all()
+
+
 def test_target_is_visible_from_afar(renderer: ArmRenderer) -> None:
     without = renderer.frame(HOME, (0.0, 0.0, -5.0))
     reddish = (150, 0, 20), (255, 60, 100)
