@@ -196,14 +196,14 @@ class _FlagParser(argparse.ArgumentParser):
 
 
 def _start(arguments: list[str]) -> int:
-    """Follow the flags: help, information, settings, a sweep, or a run."""
+    """Follow the flags: version, help, information, settings, a sweep, or a run."""
     from torchrl_gpu.commands import check_once, show
     from torchrl_gpu.version import __version__
     from trainers.components.choices import as_settings, check_choices
 
     parser = _FlagParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("--version", action="version", version=f"torchrl-gpu {__version__}")
+    parser.add_argument("--version", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", choices=["job"])
     parser.add_argument("-i", "--info", choices=["all", "config", "defaults", "defaults-tree"])
@@ -222,7 +222,9 @@ def _start(arguments: list[str]) -> int:
         from trainers.command_line.launching import divided
 
         runs = [each.settings for each in runs_of(divided(flags.settings)[0])]
-    if flags.help:
+    if flags.version:
+        show(f"torchrl-gpu {__version__}")
+    elif flags.help:
         from trainers.command_line.help import help_text
 
         show(help_text(runs[0]))

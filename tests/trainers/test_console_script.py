@@ -4,13 +4,14 @@ import os
 import re
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, version
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.helpers.program import Call
+from torchrl_gpu import __version__
 from trainers.run import main
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -26,6 +27,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["replay", "--help"], 0, "Settings:\n    checkpoint: run folder or newest checkpoint"),
         (["import-sb3", "--help"], 0, "torchrl-gpu import-sb3 model.zip"),
         (["robot", "-h"], 0, "torchrl-gpu robot arm.urdf"),
+        (["--version"], 0, f"torchrl-gpu {__version__}\n"),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
         (["doctor", "seconds=inf"], 2, "error: seconds=inf"),
         (["robott", "arm.urdf"], 2, "error: robott: unknown command; did you mean robot?"),
@@ -57,12 +59,6 @@ def test_a_deleted_working_directory_is_named(
     (tmp_path / "deleted").rmdir()
     assert main() == 2
     assert capsys.readouterr().err.startswith("error: the working directory has been deleted;")
-
-
-def test_the_version_is_printed() -> None:
-    program = [sys.executable, "-m", "trainers.run", "--version"]
-    said = subprocess.run(program, capture_output=True, text=True, cwd=PROJECT.parent)
-    assert (said.returncode, said.stdout) == (0, f"torchrl-gpu {version('torchrl-gpu')}\n")
 
 
 @pytest.mark.parametrize(
