@@ -31,7 +31,7 @@ from trainers.metrics import EpisodeStatistics, read
 
 # Reading the finished episodes back from an accelerator stalls its pipeline.
 _STEPS_BETWEEN_READS = 10
-# Steps without the end of any episode: many times the usual length of an episode.
+# Steps without the end of a counted episode: many times the usual length of an episode.
 _MAX_STEPS = 100_000
 
 
@@ -183,7 +183,7 @@ def evaluate(
     rows = env.full_reward_spec[collector.robots.reward_key].shape.numel()
     watch = FiniteWatch(policy.in_keys, rows, device)
     steps_between_reads = _STEPS_BETWEEN_READS if accelerator_of(device).reads_stall else 1
-    step = done = 0
+    step = done = latest = 0  # `latest` is the step of the latest end of an episode
     stopped = False
     with frozen_statistics(env), _greedy(policy):
         while done < share and not stopped:
@@ -205,11 +205,13 @@ def evaluate(
                 if not is_finite:
                     raise NonfiniteError(watch.cause(step, " of an evaluation"))
                 env.set_idle(left == 0)
-                done = share - int(left.sum())
+                before, done = done, share - int(left.sum())
+                if done > before:
+                    latest = step
                 if progress is not None:
                     progress(done)
                 stopped = stop is not None and stop()
-            if done == 0 and step >= _MAX_STEPS:
+            if step - latest >= _MAX_STEPS:
                 raise ConfigurationError(
                     f"env: no episode ended within {_MAX_STEPS:,} steps of an evaluation; the "
                     "environment needs a time limit, for instance TorchRL's StepCounter"

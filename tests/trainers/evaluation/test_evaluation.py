@@ -154,6 +154,25 @@ def test_surplus_episode_does_not_affect_the_means() -> None:
     assert result.mean_return == 0.0
 
 
+@pytest.mark.parametrize("endless", [[0], [0, 1]])
+def test_an_episode_that_never_ends_is_refused(
+    endless: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless(IdentityEnv):
+        """Has no time limit in some environments."""
+
+        def _step(self, tensordict: TensorDictBase) -> TensorDict:
+            after = super()._step(tensordict)
+            for key in ("done", "truncated"):
+                after[key][endless] = False
+            return after
+
+    monkeypatch.setattr("trainers.evaluation.evaluation._MAX_STEPS", 50)
+    env = Endless(num_envs=2)
+    with pytest.raises(ConfigurationError, match="no episode ended within 50 steps"):
+        evaluate(env, policy_for(env), CPU, episodes=4)
+
+
 @pytest.mark.parametrize("episodes", [1, 2, 7, 16])
 def test_processes_play_shares_and_return_the_result_of_all(episodes: int) -> None:
     def play(processes: Processes) -> tuple[Evaluation, list[int]]:
