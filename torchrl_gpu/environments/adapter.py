@@ -181,12 +181,12 @@ class AdaptedEnvironment(EnvironmentView):
         self._has_failed = True  # until the step has succeeded
         transition, self._root = self.env.step_and_maybe_reset(self._with_action(tensordict))
         self._has_failed = False
-        return tensordict.set("next", self._converted_next(transition.get("next"))), self.observe()
+        return tensordict.set("next", self._converted_next(transition)), self.observe()
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         transition = self.env.step(self._with_action(tensordict))
         self._root = self.env.step_mdp(transition)
-        return self._converted_next(transition.get("next"))
+        return self._converted_next(transition)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -210,11 +210,14 @@ class AdaptedEnvironment(EnvironmentView):
         action = action.reshape(self._inner_action.shape).to(self._inner_action.dtype)
         return self._root.copy().set(self.env.action_keys[0], action)
 
-    def _converted_next(self, after: TensorDictBase) -> TensorDict:
+    def _converted_next(self, transition: TensorDictBase) -> TensorDict:
         """Return observations, done flags and reward of the `next` entry of a step."""
-        shape = self._shapes[self._reward_path[:-1]]
-        reward = _spread(after.get(self._inner_reward_key), shape)
-        return self._converted(after).set(self._reward_path, reward.to(torch.float32))
+        after, shape = transition.get("next"), self._shapes[self._reward_path[:-1]]
+        reward = _spread(after.get(self._inner_reward_key), shape).to(torch.float32)
+        if self._adds_active:
+            # A team may go on to reward robots that stand still.
+            reward = reward.masked_fill(self._dones(transition, self._group)[0], 0.0)
+        return self._converted(after).set(self._reward_path, reward)
 
     def _converted(self, tensordict: TensorDictBase) -> TensorDict:
         """Return observations and done flags of a root or a `next` entry."""

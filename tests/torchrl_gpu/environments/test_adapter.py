@@ -134,7 +134,7 @@ class Team(EnvBase):
     """Two robots, the first of which ends after two steps and the second after four.
 
     Both have done flags. The root ends with the first robot (`done_on_any`, the default of
-    PettingZoo) or with the last; a robot that has ended stands still with reward 0.
+    PettingZoo) or with the last; the team goes on to reward a robot that has ended.
     """
 
     def __init__(self, done_on_any: bool) -> None:
@@ -164,9 +164,8 @@ class Team(EnvBase):
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         assert tensordict["robots", "action"].dtype == torch.int32
-        moves = torch.tensor([[[self.count < 2], [self.count < 4]]])
         self.count += 1
-        return self._shown(reward=moves.float())
+        return self._shown(reward=torch.ones(1, 2, 1))
 
     def _set_seed(self, seed: int | None) -> None:
         pass
@@ -236,14 +235,15 @@ def test_robots_that_end_alone_or_with_others_end_their_episodes(
     collector = BatchCollector(env, CPU, agent.policy.in_keys)
     replay = ReplayBuffer(100, agent.observation_spec, agent.action_spec, CPU)
     statistics = EpisodeStatistics(2, CPU)
-    for _ in range(4):
-        transition = collector.robots.transition(collector.step(agent.policy))
-        replay.extend(transition)
-        statistics.update(transition)
-    found = read(statistics.take())
-    assert found["episode/count"] == len(lengths)
-    assert found["episode/return"] == found["episode/length"] == sum(lengths) / len(lengths)
-    assert len(replay) == sum(lengths)
+    for _ in range(2):
+        for _ in range(4):
+            transition = collector.robots.transition(collector.step(agent.policy))
+            replay.extend(transition)
+            statistics.update(transition)
+        found = read(statistics.take())
+        assert found["episode/count"] == len(lengths)
+        assert found["episode/return"] == found["episode/length"] == sum(lengths) / len(lengths)
+    assert len(replay) == 2 * sum(lengths)
 
 
 def test_an_environment_of_this_library_is_unchanged() -> None:
