@@ -20,6 +20,10 @@ def make(kind: type[ReplayBuffer], n_step: int, capacity: int = 100) -> ReplayBu
     return kind(capacity, SPEC, ACTION_SPEC, CPU, n_step=n_step, gamma=GAMMA)
 
 
+def action_at(root: torch.Tensor) -> torch.Tensor:
+    return root.long().squeeze(1) % 3
+
+
 def step(
     root: list[float],
     after: list[float],
@@ -34,7 +38,7 @@ def step(
     transition = TensorDict(
         {
             "observation": column(root),
-            "action": torch.zeros(NUM_ENVS, dtype=torch.int64),
+            "action": action_at(column(root)),
             "next": {
                 "observation": column(after),
                 "reward": column(reward),
@@ -53,6 +57,7 @@ def by_root(replay: ReplayBuffer) -> dict[float, tuple[float, float, bool, bool,
     """Return next observation, reward, flags and steps of a sample by root observation."""
     torch.manual_seed(0)
     batch = replay.sample(1000)
+    assert batch["action"].equal(action_at(batch["observation"]))
     steps = batch.get("steps_to_next_obs", torch.ones(1000, 1, dtype=torch.int64))
     return {
         batch["observation"][i].item(): (
