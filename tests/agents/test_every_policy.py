@@ -46,10 +46,13 @@ def test_actions_lie_in_the_action_spec(case: Case) -> None:
     )
     action = act(agent, 10.0 * torch.randn(50, ENVS, OBSERVATION))
     if case.actions == "continuous":
-        assert action.shape == (50, ENVS, ACTION_DIM)
+        assert action.std() > 0.1
+        agent.policy.eval()
+        greedy = act(agent, 1000.0 * torch.randn(50, ENVS, OBSERVATION))
+        action = torch.cat((action, greedy))
+        assert action.shape == (100, ENVS, ACTION_DIM)
         assert action.min() >= 2.0
         assert action.max() <= 6.0
-        assert action.std() > 0.1
     else:
         assert action.shape == (50, ENVS)
         assert set(action.flatten().tolist()) == set(range(CHOICES))
