@@ -116,15 +116,25 @@ def test_missing_priorities_are_rejected() -> None:
         replay.update_priorities(replay.sample(4), None)
 
 
-def test_new_transitions_get_the_largest_priority_so_far() -> None:
+@pytest.mark.parametrize("exponent", [0.5, 1.0])
+def test_new_transitions_get_the_largest_priority_so_far(exponent: float) -> None:
     torch.manual_seed(0)
-    replay = make(priority_exponent=1.0)
+    replay = make(priority_exponent=exponent)
     replay.extend(step(0))
     set_priorities(replay, {0.0: 7.0, 1000.0: 3.0})
     replay.extend(step(1))
     drawn = replay.sample(24_000)["observation"].flatten()
     shares = [(drawn == root).float().mean().item() for root in (0.0, 1000.0, 1.0, 1001.0)]
-    assert shares == pytest.approx([7 / 24, 3 / 24, 7 / 24, 7 / 24], abs=2e-3)
+    powers = [priority**exponent for priority in (7.0, 3.0, 7.0, 7.0)]
+    assert shares == pytest.approx([power / sum(powers) for power in powers], abs=2e-3)
+
+
+def test_transitions_of_priority_0_are_sampled_too() -> None:
+    torch.manual_seed(0)
+    replay = make()
+    replay.extend(step(0))
+    set_priorities(replay, {0.0: 0.0, 1000.0: 0.0})
+    assert replay.sample(64)["observation"].unique().tolist() == [0.0, 1000.0]
 
 
 def test_overwritten_transitions_are_never_sampled() -> None:

@@ -67,6 +67,16 @@ def test_active_flags_are_stored() -> None:
     assert torch.equal(buffer.rollout()["active"][0], active)
 
 
+def test_steps_without_active_flags_consist_of_transitions() -> None:
+    """A training that restarts a row marks it in this step alone."""
+    buffer = RolloutBuffer(3, SPEC, CPU)
+    active = torch.tensor([[True], [False], [True]])
+    for number, flags in enumerate([{}, {"active": active}, {}]):
+        buffer.extend(step(number, **flags))
+    everywhere = torch.ones_like(active)
+    assert torch.equal(buffer.rollout()["active"], torch.stack([everywhere, active, everywhere]))
+
+
 def test_a_rollout_is_restored_from_its_state() -> None:
     buffer = RolloutBuffer(3, SPEC, CPU)
     empty = buffer.state_dict()

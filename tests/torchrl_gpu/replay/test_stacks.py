@@ -18,16 +18,17 @@ from torchrl_gpu.replay.storage import StorageSpec
 CPU = torch.device("cpu")
 FRAMES = 4
 FRAME_SHAPE = (2, 3, 3)
-STACKS = {"pixels": FRAMES}
+STACKS = {"pixels": FRAMES, "corner": 2}
 GAMMA = 0.5
 BUFFERS = [ReplayBuffer, PrioritizedReplayBuffer]
 
 
 def spec_of(num_envs: int) -> Composite:
-    """Return a spec with a stack of frames and a vector beside it."""
+    """Return a spec with two stacks of different lengths and a vector beside them."""
     channels, *size = FRAME_SHAPE
     return Composite(
         pixels=Bounded(0, 255, (num_envs, FRAMES * channels, *size), dtype=torch.uint8),
+        corner=Unbounded((num_envs, 2)),
         speed=Unbounded((num_envs, 2)),
         shape=(num_envs,),
     )
@@ -110,7 +111,9 @@ class Stream:
 
     def observation(self, pixels: Tensor) -> TensorDict:
         speed = torch.rand(self.num_envs, 2, generator=self.generator)
-        return TensorDict({"pixels": pixels, "speed": speed}, [self.num_envs])
+        corner = pixels[:, -2 * FRAME_SHAPE[0] :: FRAME_SHAPE[0], 0, 0].float()
+        entries = {"pixels": pixels, "corner": corner, "speed": speed}
+        return TensorDict(entries, [self.num_envs])
 
     def frame(self) -> Tensor:
         shape = (self.num_envs, *FRAME_SHAPE)
@@ -143,7 +146,7 @@ def check_sample(sample: TensorDict, stream: Stream, n_step: int) -> None:
     everything = stream.everything()
     number = sample["number"]
     last = stream.last_numbers(number, n_step)
-    for key in ("pixels", "speed"):
+    for key in ("pixels", "corner", "speed"):
         assert torch.equal(sample[key], everything[key][number]), key
         assert torch.equal(sample["next", key], everything["next", key][last]), key
     for key in ("terminated", "truncated"):
