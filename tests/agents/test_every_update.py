@@ -8,7 +8,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from agents import SAC
+from agents import IQN, SAC
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from agents.ddpg import DDPG
 from agents.dqn import ValueBasedAgent
@@ -229,6 +229,21 @@ def test_actor_update_increases_the_value_of_its_actions(case: Case) -> None:
         agent.update(batch)
         torch._foreach_copy_([p.detach() for p in others], start)
     assert value() > before + 0.01
+
+
+@every_agent_with("risk_level")
+def test_the_risk_level_does_not_change_the_returns_that_are_learned(case: Case) -> None:
+    losses = []
+    for risk_level in (0.1, 1.0):
+        agent = case.make(risk_level=risk_level)
+        if isinstance(agent, IQN):  # it chooses the next action by the risk level
+            networks: list[Any] = [agent.network, agent.target_network.network]
+            for network in networks:
+                for parameter in network.head[-1].parameters():
+                    parameter.data[:] = parameter.data[:1]
+        found = losses_of(agent, make_batch(agent))
+        losses.append(found.get("loss/critic", found.get("loss/value")))
+    assert losses[0] == losses[1]
 
 
 @every_agent_and_kind_of_critic

@@ -134,6 +134,23 @@ def test_replay_is_prioritized_unless_switched_off() -> None:
     assert type(plain) is ReplayBuffer
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_priorities_count_by_the_exponent_of_the_agent(exponent: float) -> None:
+    agent = make(priority_exponent=exponent, weight_exponent_start=1.0)
+    replay = agent.build_replay(100)
+    replay.extend(make_batch(agent)[:ENVS])
+    replay.update_priorities(replay.sample(64), torch.linspace(0.1, 1.0, 64))
+    has_equal_weights = bool((replay.sample(64)["weight"] == 1.0).all())
+    assert has_equal_weights == (exponent == 0.0)
+
+
+def test_the_noise_of_every_layer_begins_at_its_setting() -> None:
+    agent = make(noise=0.25)
+    for layer in agent.network.modules():
+        if isinstance(layer, NoisyLinear):
+            assert layer.weight_sigma.allclose(torch.tensor(0.25 / layer.in_features**0.5))
+
+
 @pytest.mark.parametrize("settings", [PLAIN, {"noisy": False}, {"dueling": False}])
 def test_agent_learns_without_some_of_its_parts(settings: dict[str, Any]) -> None:
     values = {"value_min": 0.0, "value_max": 2.0, "gamma": 0.5}
