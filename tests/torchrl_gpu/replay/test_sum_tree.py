@@ -107,7 +107,7 @@ def test_extreme_random_numbers_draw_nonempty_leaves(
     priorities = some_priorities(size) * 0.1
     priorities[:40], priorities[-40:] = 0.0, 0.0
     tree = filled(priorities)
-    monkeypatch.setattr(torch, "rand_like", lambda like: torch.full_like(like, extreme))
+    monkeypatch.setattr(torch.Tensor, "uniform_", lambda drawn: drawn.fill_(extreme))
     for count in (1, 256, 777):
         assert (tree.leaves[tree.draw(count)] > 0.0).all()
 
