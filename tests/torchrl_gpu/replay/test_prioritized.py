@@ -121,11 +121,12 @@ def test_new_transitions_get_the_largest_priority_so_far(exponent: float) -> Non
     torch.manual_seed(0)
     replay = make(priority_exponent=exponent)
     replay.extend(step(0))
-    set_priorities(replay, {0.0: 7.0, 1000.0: 3.0})
+    set_priorities(replay, {0.0: 7.0, 1000.0: 7.0})
+    set_priorities(replay, {0.0: 5.0, 1000.0: 3.0})
     replay.extend(step(1))
     drawn = replay.sample(24_000)["observation"].flatten()
     shares = [(drawn == root).float().mean().item() for root in (0.0, 1000.0, 1.0, 1001.0)]
-    powers = [priority**exponent for priority in (7.0, 3.0, 7.0, 7.0)]
+    powers = [priority**exponent for priority in (5.0, 3.0, 7.0, 7.0)]
     assert shares == pytest.approx([power / sum(powers) for power in powers], abs=2e-3)
 
 

@@ -16,15 +16,22 @@ from tests.torchrl_gpu.replay.test_stacks import (
 )
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
+from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 from torchrl_gpu.replay.shares import load_share
 
 ENVS, CAPACITY, STEPS = 4, 240, 40
 
 
-def filled(kind: type[ReplayBuffer], count: int, n_step: int) -> list[ReplayBuffer]:
+def filled(
+    kind: type[ReplayBuffer],
+    count: int,
+    n_step: int,
+    capacity: int = CAPACITY,
+    reset_steps: bool = True,
+) -> list[ReplayBuffer]:
     """Return the buffers of a number of processes that have shared the environments of a stream."""
-    buffers = [make(kind, ENVS // count, CAPACITY // count, n_step) for _ in range(count)]
-    stream = Stream(ENVS, interruption_probability=0.05, reset_steps=True)
+    buffers = [make(kind, ENVS // count, capacity // count, n_step) for _ in range(count)]
+    stream = Stream(ENVS, interruption_probability=0.05, reset_steps=reset_steps)
     for step in range(STEPS):
         transition = stream.step()
         for buffer, share in zip(buffers, transition.chunk(count), strict=True):
@@ -74,7 +81,8 @@ def test_several_shares_are_joined_on_the_host(
     accelerator: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    states = [[buffer.state_dict()] for buffer in filled(kind, saved, 1)]
+    before = filled(kind, saved, 1)
+    states = [[buffer.state_dict()] for buffer in before]
     device, host = (
         make(kind, ENVS // loaded, CAPACITY // loaded, device=each) for each in (accelerator, CPU)
     )
@@ -91,6 +99,19 @@ def test_several_shares_are_joined_on_the_host(
     assert devices == [CPU if on_host else accelerator] * saved
     for age in range(1, host.complete_steps + 1):
         assert (device.step_of_age(age).to(CPU) == host.step_of_age(age)).all()
+    if kind is PrioritizedReplayBuffer:  # new transitions get the greatest priority of the run
+        greatest = max(buffer.step_of_age(1)["greatest"].max() for buffer in before)
+        assert host.step_of_age(1)["greatest"].eq(greatest).all()
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_steps_that_one_of_the_shares_has_lost_are_left_out(kind: type[ReplayBuffer]) -> None:
+    before = filled(kind, 2, 1, capacity=CAPACITY // 2, reset_steps=False)
+    complete = [buffer.complete_steps for buffer in before]
+    assert complete[0] != complete[1]
+    after = make(kind, ENVS, CAPACITY)
+    load_share(after, [[buffer.state_dict()] for buffer in before], 0)
+    assert after.complete_steps == min(complete)
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
