@@ -9,7 +9,7 @@ from torchrl.data import Bounded, Composite
 from agents import ppo
 from agents.modules.encoders import ObservationEncoderFactory
 from agents.ppo import PPO
-from tests.helpers.agents import CPU, ENVS, OBSERVATION, small_specs
+from tests.helpers.agents import CHOICES, CPU, ENVS, OBSERVATION, small_specs
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
@@ -136,12 +136,15 @@ def test_time_limits_bootstrap_from_the_true_last_observation_and_terminations_d
 def test_surrogate_is_clipped_where_its_gain_is_too_large(
     ratio: float, advantage: float, expected: float
 ) -> None:
-    agent = make("discrete", normalize_advantages=False, clip_ratio=0.2)
+    settings = {"normalize_advantages": False, "clip_ratio": 0.2, "entropy_coefficient": 0.1}
+    agent = make("discrete", **settings)
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     batch["log_prob"] = batch["log_prob"] - math.log(ratio)
     batch["advantage"] = torch.full_like(batch["advantage"], advantage)
     losses = agent.loss(agent.prepare_batch(batch))
-    assert losses.terms["loss/policy"].item() == pytest.approx(expected, rel=1e-4)
+    bonus = 0.1 * losses.metrics["ppo/entropy"].item()
+    assert bonus == pytest.approx(0.1 * math.log(CHOICES), rel=1e-2)
+    assert losses.terms["loss/policy"].item() == pytest.approx(expected - bonus, rel=1e-4)
     assert losses.metrics["ppo/kl"].item() == pytest.approx(ratio - 1.0 - math.log(ratio), abs=1e-4)
 
 
@@ -161,6 +164,18 @@ def test_value_loss_is_the_larger_of_the_plain_and_the_clipped_error() -> None:
     )
 
 
+@pytest.mark.parametrize(("factor", "expected"), [(1.0, 1.0), (2.0, 0.75)])
+def test_explained_variance_is_that_of_the_returns_by_the_values(
+    factor: float, expected: float
+) -> None:
+    agent = make(gamma=0.0)
+    rollout = make_rollout(agent)
+    with torch.no_grad():
+        rollout["next", "reward"] = factor * agent.critic(rollout)
+    explained = agent.prepare(rollout)["explained_variance"]
+    torch.testing.assert_close(explained, torch.full_like(explained, expected))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_without_a_transition_have_no_effect(kind: ActionKind) -> None:
     settings = {"normalize_observations": True, "normalize_rewards": True}
@@ -176,6 +191,9 @@ def test_rows_without_a_transition_have_no_effect(kind: ActionKind) -> None:
         rollout["observation"] = torch.where(active, rollout["observation"], garbage)
         rollout["next", "reward"] = torch.where(active, rollout["next", "reward"], garbage)
         batch = agent.prepare(rollout).reshape(-1)
+        transitions = batch[batch["active"].squeeze(1)].exclude("active")
+        one, other = (agent.loss(agent.prepare_batch(each)) for each in (batch, transitions))
+        torch.testing.assert_close(one, other)
         results.append({**agent.update(batch).metrics, **agent.state_dict()})
     for name, value in results[0].items():
         if "discounted" not in name:
@@ -256,17 +274,21 @@ def test_entropy_bonus_follows_its_schedule_by_frames() -> None:
     assert policy_loss(0.2, **end) != pytest.approx(policy_loss(0.2), abs=1e-3)
 
 
-@pytest.mark.parametrize(("target_kl", "change"), [(10.0, 1.5), (1e-9, 1 / 1.5)])
+@pytest.mark.parametrize(
+    ("target_kl", "change"),
+    [(10.0, 1.5), (0.31, 1.5), (0.25, 1.0), (0.08, 1.0), (0.07, 1 / 1.5), (1e-9, 1 / 1.5)],
+)
 def test_adaptive_learning_rate_follows_the_kl_divergence(target_kl: float, change: float) -> None:
     agent = make(learning_rate=1e-3, target_kl=target_kl)
     agent.optimizer.param_groups[0]["lr"] = 1e-3  # as users of torch set it
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
-    batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved
+    batch["log_prob"] = batch["log_prob"] - 0.5  # as if the policy had moved: KL = 0.149
     agent.update(batch)
     assert agent.rate.item() == pytest.approx(1e-3 * change)
-    for _ in range(20):
-        agent.update(batch)
-    assert agent.rate.item() == pytest.approx(1e-2 if change > 1 else 1e-5)
+    if target_kl in (10.0, 1e-9):
+        for _ in range(20):
+            agent.update(batch)
+        assert agent.rate.item() == pytest.approx(1e-2 if change > 1 else 1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
