@@ -43,9 +43,20 @@ def collect(collector: BatchCollector, steps: int) -> list[TensorDictBase]:
     return [collector.step(policy()).clone() for _ in range(steps)]
 
 
-def test_transitions_are_consecutive_and_end_with_the_true_last_observation() -> None:
+@pytest.fixture(params=["local", "remote"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The device of the policy, that of the environment or another one."""
+    remote: torch.device | None = None
+    if request.param == "remote":
+        remote = request.getfixturevalue("accelerator")
+    return remote or CPU
+
+
+def test_transitions_are_consecutive_and_end_with_the_true_last_observation(
+    device: torch.device,
+) -> None:
     env = IdentityEnv(num_envs=3, max_episode_steps=4)
-    transitions = collect(BatchCollector(env, CPU, ["observation"]), 9)
+    transitions = collect(BatchCollector(env, device, ["observation"]), 9)
     for step, (now, later) in enumerate(pairwise(transitions), start=1):
         assert torch.equal(now["action"], now["observation"] / 2)
         ends = step % 4 == 0
@@ -67,11 +78,15 @@ def test_begin_and_finish_equal_a_step(make: Callable[[], Environment]) -> None:
     assert halves.steps == whole.steps
 
 
-def test_a_restart_discards_the_step_that_has_begun() -> None:
-    collector = BatchCollector(IdentityEnv(), CPU, ["observation"])
+def test_a_restart_discards_the_step_that_has_begun(device: torch.device) -> None:
+    env = IdentityEnv()
+    collector = BatchCollector(env, device, ["observation"])
+    collector.step(policy())
     collector.begin(policy())
     collector.restart()
+    first = env.observation.clone()
     transition = collector.step(policy())
+    assert torch.equal(transition["observation"].cpu(), first)
     assert torch.equal(transition["action"], transition["observation"] / 2)
 
 

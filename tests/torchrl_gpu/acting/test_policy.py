@@ -41,12 +41,18 @@ def make_discrete(epsilon: LinearSchedule, actions: int = 5) -> PolicyWrapper:
 
 
 @pytest.mark.parametrize("batch", [(), (4,), (3, 5)])
-def test_actions_are_mapped_onto_the_bounds_of_each_dimension(batch: tuple[int, ...]) -> None:
-    policy = make([0.0, -4.0], [1.0, 8.0]).eval()
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [([0.0, -4.0], [1.0, 8.0], [0.0, 5.0]), ([1.0, -2.0], [3.0, 0.0], [1.0, -0.5])],
+)
+def test_actions_are_mapped_onto_the_bounds_of_each_dimension(
+    low: list[float], high: list[float], expected: list[float], batch: tuple[int, ...]
+) -> None:
+    policy = make(low, high).eval()
     observation = TensorDict({"observation": torch.tensor([-1.0, 0.5]).expand(*batch, 2)}, batch)
     action = policy(observation)["action"]
     assert action.shape == (*batch, 2)
-    torch.testing.assert_close(action, torch.tensor([0.0, 5.0]).expand(*batch, 2))
+    torch.testing.assert_close(action, torch.tensor(expected).expand(*batch, 2))
     torch.testing.assert_close(policy.from_bounds(action), observation["observation"])
 
 
@@ -151,6 +157,7 @@ def test_noise_decreases_with_the_frames_and_actions_stay_within_the_bounds() ->
     # Half the range is 2; the bounds clamp about a twentieth of the first draw.
     assert first.std().item() == pytest.approx(2 * 0.5, rel=0.1)
     assert second.std().item() == pytest.approx(2 * 0.1, rel=0.05)
+    assert torch.corrcoef(second.T)[0, 1].abs() < 0.05, "each component has its own noise"
     assert policy.eval()(observation)["action"].eq(4.0).all()
 
 
