@@ -149,19 +149,33 @@ def test_surrogate_is_clipped_where_its_gain_is_too_large(
 
 
 def test_value_loss_is_the_larger_of_the_plain_and_the_clipped_error() -> None:
-    agent = make(value_clip=0.5, value_coefficient=1.0)
+    agent = make(value_clip=0.5, value_coefficient=0.25)
     batch = agent.prepare(make_rollout(agent)).reshape(-1)
     value = agent.critic(batch).detach()
     # The value is 2 above its old value and equals the target; the clipped value is 1.5 off.
     batch["value"], batch["value_target"] = value - 2.0, value.clone()
     assert agent.loss(agent.prepare_batch(batch)).terms["loss/value"].item() == pytest.approx(
-        1.5**2, rel=1e-4
+        0.25 * 1.5**2, rel=1e-4
     )
     # The value is 3 above its target, which is more than the error of the clipped value.
     batch["value_target"] = value - 3.0
     assert agent.loss(agent.prepare_batch(batch)).terms["loss/value"].item() == pytest.approx(
-        3.0**2, rel=1e-4
+        0.25 * 3.0**2, rel=1e-4
     )
+
+
+def test_returns_that_scale_the_rewards_end_with_every_episode() -> None:
+    moments = []
+    for end in ("terminated", "truncated"):
+        agent = make(normalize_rewards=True)
+        rollout = make_rollout(agent)
+        done = rollout["next", "terminated"] | rollout["next", "truncated"]
+        for name in ("terminated", "truncated"):
+            rollout["next", name] = done & (name == end)
+        agent.prepare(rollout)
+        assert agent.reward_normalizer is not None
+        moments.append(agent.reward_normalizer.moments.variance)
+    assert torch.equal(*moments)
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.0, 1.0), (2.0, 0.75)])
