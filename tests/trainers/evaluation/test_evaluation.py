@@ -6,14 +6,18 @@ from tensordict import TensorDict, TensorDictBase
 from torch import Tensor, nn
 from torchrl.envs import PendulumEnv, TransformedEnv, VecNormV2
 
+from agents import DQN
+from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.ranks import on_ranks
+from tests.torchrl_gpu.environments.test_adapter import Team
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.acting.policy import PolicyWrapper
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.bookkeeping import copy_statistics
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.intervals import wilson_interval
 from torchrl_gpu.processes import Processes
 from trainers.evaluation.evaluation import Evaluation, EvaluationStoppedError, evaluate
 from trainers.evaluation.evaluator import Evaluator
@@ -41,12 +45,25 @@ def test_perfect_policy_succeeds_in_every_episode(episodes: int) -> None:
     env = IdentityEnv(num_envs=16)
     result = evaluate(env, policy_for(env), CPU, episodes=episodes)
     assert result.episodes == episodes
-    assert result.success == 1.0
+    assert result.score == result.success == 1.0
     assert result.success_high == pytest.approx(1.0)
     assert result.success_low is not None
     assert 0.2 <= result.success_low < 1.0
     assert result.mean_return == 0.0
     assert result.mean_length == env.max_episode_steps
+
+
+def test_the_return_is_the_mean_over_the_robots_until_their_ends() -> None:
+    env = as_environment(Team(done_on_any=False))  # they end after two and after four steps
+    agent = build_for(env, DQN)
+    result = evaluate(env, agent.policy, CPU, episodes=2)
+    assert (result.mean_return, result.mean_length) == (3.0, 4.0)
+
+
+def test_the_interval_is_that_of_a_whole_number_of_successes() -> None:
+    means = {"episode/return": 0.0, "episode/length": 1.0, "episode/success": 29 / 100}
+    result = Evaluation.of(100, means)
+    assert (result.success_low, result.success_high) == wilson_interval(29, 100)
 
 
 def test_short_episodes_do_not_bias_the_mean() -> None:

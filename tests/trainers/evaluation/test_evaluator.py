@@ -232,6 +232,7 @@ def test_state_that_the_environment_changes_in_place_is_restored(tmp_path: Path)
         trainer.collect()
     trainer.evaluate(8)
     assert env.total == 3
+    assert env.modes == ["eval", "train"]
 
 
 def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None:
