@@ -87,6 +87,28 @@ def test_updates_run_during_steps_and_are_as_many_as_without_overlap(tmp_path: P
     assert len(experience.replay) == FRAMES
 
 
+def test_an_evaluation_on_request_follows_the_updates_of_its_step(tmp_path: Path) -> None:
+    trainer = make(tmp_path)
+    evaluated: list[tuple[int, int]] = []
+
+    def request() -> None:
+        trainer.evaluation_requested = trainer.frames == 320
+
+    before_each(trainer, "collect", request)
+    before_each(trainer, "_evaluate", lambda: evaluated.append((trainer.frames, trainer.updates)))
+    trainer.train()
+    assert evaluated[0] == (320 + ENVS, (320 + ENVS - RANDOM) // 8)
+
+
+def test_a_run_that_ends_between_all_intervals_learns_from_its_last_step(tmp_path: Path) -> None:
+    names = ("log_interval", "evaluation_interval", "checkpoint_interval")
+    settings: dict[str, Any] = dict.fromkeys(names, FRAMES - 1)
+    trainer = make(tmp_path, **settings, total_frames=FRAMES - 2 * ENVS)
+    trainer.train()
+    assert trainer.overlap
+    assert trainer.updates == (FRAMES - 2 * ENVS - RANDOM) // 8
+
+
 def test_a_run_without_overlap_is_that_of_an_environment_that_cannot(tmp_path: Path) -> None:
     class TakesTurns(OverlapEnv):
         def begin_step(self, tensordict: TensorDictBase) -> None:

@@ -1,5 +1,6 @@
 """When a run saves: nothing is lost by whatever may fail, and the best policy is kept."""
 
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -86,6 +87,7 @@ def test_the_best_of_all_evaluations_is_kept_with_its_policy(tmp_path: Path) -> 
     assert [path.stem for path in trainer.checkpoints.paths()] == [
         f"frames_{steps * STEP:012d}" for steps in (20, 40)
     ]
+    assert json.loads((tmp_path / "summary.json").read_text())["mean_return"] == -1.0
 
 
 def raising(error: Exception) -> Callable[..., Any]:
@@ -297,14 +299,14 @@ def test_callbacks_follow_rows_evaluations_and_checkpoints(tmp_path: Path) -> No
 
 
 def test_a_run_ends_at_the_evaluation_that_reaches_the_score(tmp_path: Path) -> None:
-    trainer = make(tmp_path, stop_at_score=-1.5)
+    trainer = make(tmp_path, stop_at_score=-1.0)
     scores(trainer, -3.0, -1.0, -0.5)
     trainer.train()
     assert not trainer.stop_requested, "the run is complete"
     assert trainer.frames == 20 * STEP
     latest = trainer.checkpoints.latest()
     assert latest == trainer.checkpoints.best() == trainer.checkpoints.path(20 * STEP)
-    again = resumed(tmp_path, stop_at_score=-1.5)
+    again = resumed(tmp_path, stop_at_score=-1.0)
     again.train()
     assert again.frames == 20 * STEP
     further = resumed(tmp_path, stop_at_score=0.5)  # of successes: these evaluations have them

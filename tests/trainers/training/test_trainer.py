@@ -17,7 +17,7 @@ from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import metric_rows
-from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, frames_of
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
@@ -86,6 +86,18 @@ def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
         "frames_000000000480.safetensors",
         "frames_000000000960.safetensors",
     ]
+
+
+def test_intervals_that_no_number_of_steps_divides_are_kept_on_average(tmp_path: Path) -> None:
+    intervals = {"log_interval": 150, "evaluation_interval": 250, "checkpoint_interval": 400}
+    trainer = make_trainer(tmp_path, **intervals, checkpoints_kept=9)
+    trainer.train()
+    trainer.close()
+    logged = [int(row["frames"]) for row in metric_rows(tmp_path) if row["loss/critic"]]
+    assert logged == [304, 464, 608, 752, 912]
+    assert list(trainer.evaluations) == [256, 512, 752, 960]
+    saved = [frames_of(path) for path in trainer.checkpoints.paths()]
+    assert saved == [256, 400, 512, 752, 800, 960]
 
 
 class EvaluatesEarly(Callback):
