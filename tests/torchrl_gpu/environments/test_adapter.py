@@ -131,7 +131,7 @@ class Odd(EnvBase):
 
 
 class Team(EnvBase):
-    """Two robots, the first of which ends after two steps and the second after four.
+    """Two robots: the first terminates after two steps, a time limit ends the second after four.
 
     Both have done flags. The root ends with the first robot (`done_on_any`, the default of
     PettingZoo) or with the last; the team goes on to reward a robot that has ended.
@@ -155,7 +155,8 @@ class Team(EnvBase):
         over = torch.tensor([[[self.count >= 2], [self.count >= 4]]])
         root = over.any(1) if self.done_on_any else over.all(1)
         entries["observation"] = torch.full((1, 2, 1), float(self.count))
-        robots = TensorDict({**entries, "done": over, "terminated": over.clone()}, [1, 2])
+        terminated = over & torch.tensor([[[True], [False]]])
+        robots = TensorDict({**entries, "done": over, "terminated": terminated}, [1, 2])
         return TensorDict({"robots": robots, "done": root, "terminated": root.clone()}, [1])
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
@@ -240,6 +241,11 @@ def test_robots_that_end_alone_or_with_others_end_their_episodes(
             transition = collector.robots.transition(collector.step(agent.policy))
             replay.extend(transition)
             statistics.update(transition)
+            after = transition["next"]
+            ends = (after["done"] & transition["active"]).squeeze(1)
+            # The end of all is a time limit for a robot that has not terminated.
+            for name, robot in (("terminated", [True, False]), ("truncated", [False, True])):
+                assert torch.equal(after[name][ends].squeeze(1), torch.tensor(robot)[ends])
         found = read(statistics.take())
         assert found["episode/count"] == len(lengths)
         assert found["episode/return"] == found["episode/length"] == sum(lengths) / len(lengths)

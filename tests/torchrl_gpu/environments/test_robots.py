@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tensordict import TensorDictBase
 from torchrl.data import Bounded, Composite
 
 from agents import SAC
@@ -39,10 +40,19 @@ def test_an_environment_without_a_group_is_unchanged() -> None:
     assert Robots(env).transition(root) is root
 
 
-def test_the_replay_holds_exactly_the_steps_of_active_robots(seas: MarineNavEnv) -> None:
-    policy = StraightToGoal()
-    collector = BatchCollector(seas, seas.device, policy.in_keys)
-    replay = ReplayBuffer(10_000, observation_spec(seas), action_spec(seas), seas.device)
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_the_replay_holds_exactly_the_steps_of_active_robots(
+    seas: MarineNavEnv, is_remote: bool, request: pytest.FixtureRequest
+) -> None:
+    device = request.getfixturevalue("accelerator") if is_remote else seas.device
+    baseline = StraightToGoal()  # it computes on the host
+
+    def policy(robots: TensorDictBase) -> TensorDictBase:
+        return robots.set("action", baseline(robots.to("cpu"))["action"].to(device))
+
+    collector = BatchCollector(seas, device, baseline.in_keys)
+    specs = observation_spec(seas).to(device), action_spec(seas).to(device)
+    replay = ReplayBuffer(10_000, *specs, device)
     moves, ends = 0, 0
     for _ in range(150):
         step = collector.step(policy)
