@@ -13,7 +13,7 @@ from torchrl.data import Binary, Bounded, Composite, Unbounded
 from torchrl.envs import EnvBase
 
 from agents import ACIQN, DDPG, SAC
-from agents.base import Agent
+from agents.base import Agent, OffPolicyAgent
 from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
@@ -96,7 +96,7 @@ def test_a_run_resumed_twice_equals_an_uninterrupted_run(case: Case, tmp_path: P
             case,
             tmp_path / folder,
             seed,
-            {**WITH_ALL_OPTIONS, "rollout_length": 6},
+            {**WITH_ALL_OPTIONS, "rollout_length": 6, "gamma": 0.9},
             total_frames=total_frames,
             random_frames=64,
             replay_capacity=150,  # is overwritten again and again
@@ -276,6 +276,8 @@ def test_agent_trains_several_robots_per_environment(
     )
     trainer.train()
     assert trainer.updates > 0
+    if isinstance(agent, OffPolicyAgent):  # the ratio is that to steps of the environments
+        assert trainer.updates == (96 - 32) * agent.utd_ratio
     after = parameters(agent)
     assert all(value.isfinite().all() for value in after.values())
     assert any(not torch.equal(value, before[name]) for name, value in after.items())
