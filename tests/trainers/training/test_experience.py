@@ -9,13 +9,20 @@ from agents import PPO, Rainbow
 from agents.base import Agent
 from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
 from tests.helpers.environments import MatchEnv
+from tests.helpers.replay import allocated_bytes
 from tests.helpers.training import train_briefly
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import ActionKind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.products import ProductLayer
 from torchrl_gpu.processes import Processes
-from trainers.training.experience import Experience, experience_of, learned_transitions
+from trainers.training.experience import (
+    Experience,
+    ReplayExperience,
+    experience_of,
+    learned_transitions,
+)
 
 
 def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agent:
@@ -113,6 +120,16 @@ def test_a_run_without_an_open_rollout_begins_one(parts: list[dict[str, Any]] | 
         assert not after_a_step(experience, agent)
     experience.load_state_dict({}, parts)
     assert [len(after_a_step(experience, agent)) for _ in range(3)] == [0, 0, 3]
+
+
+def test_the_replay_of_an_environment_with_frame_stacks_holds_each_frame_once() -> None:
+    agent = make(Rainbow, "discrete")
+    can = Capabilities(frame_stacks={"observation": OBSERVATION})
+    stacks, frames = (experience_of(agent, ENVS, 1000, 0, can=c) for c in (Capabilities(), can))
+    assert isinstance(stacks, ReplayExperience)
+    assert isinstance(frames, ReplayExperience)
+    saved = allocated_bytes(stacks.replay) - allocated_bytes(frames.replay)
+    assert saved == 1000 * (OBSERVATION - 1) * 4 - 1000 * 8  # ages take a number for each step
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
