@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from agents import DDPG
 from agents.modules import target_network
 from agents.modules.target_network import TargetNetwork
+from tests.helpers.agents import assert_equal, make_batch, small_specs
 from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
 pytestmark = pytest.mark.directml
@@ -30,6 +32,17 @@ def test_target_network_without_lerp_follows_as_with_it(
         torch.testing.assert_close(plain.state_dict(), target.state_dict())
         if rate == 1.0 and (step + 1) % period == 0:
             assert torch.equal(plain.network.get_parameter("weight"), online.weight)
+
+
+def test_every_target_network_among_the_attributes_of_an_agent_follows() -> None:
+    class WithAnother(DDPG):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.target_critic = TargetNetwork(self.critic, rate=1.0)
+
+    agent = WithAnother(*small_specs("continuous"), CPU, hidden_sizes=[8])
+    agent.update(make_batch(agent))
+    assert_equal(agent.target_critic.network.state_dict(), agent.critic.state_dict())
 
 
 @pytest.mark.parametrize("period", [1, 2])

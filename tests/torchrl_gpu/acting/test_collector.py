@@ -132,6 +132,15 @@ def test_the_state_of_all_transforms_is_restored(
         assert (left == second.step(random)).all()
 
 
+def test_a_step_that_had_begun_is_taken_once_after_a_restore(tmp_path: Path) -> None:
+    first, second = (BatchCollector(IdentityEnv(), CPU, ["observation"]) for _ in range(2))
+    first.step(policy())
+    first.begin(policy())
+    assert second.load_state_dict(saved_and_loaded(first.state_dict(), tmp_path))
+    for expected in collect(first, 3):
+        assert (second.step(policy()) == expected).all()
+
+
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_running_statistics_are_restored_where_new_episodes_start(

@@ -12,11 +12,14 @@ from torchrl_gpu.errors import ConfigurationError
 TABLE = torch.tensor([[-0.5], [0.0], [0.25], [1.0]])
 
 
-def test_an_index_becomes_the_row_of_the_table() -> None:
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_an_index_becomes_the_row_of_the_table(has_begun: bool) -> None:
     env = with_action_table(IdentityEnv(num_envs=4, action_dim=1), TABLE)
     assert action_kind(env.action_spec) == "discrete"
     assert env.action_spec.n == len(TABLE)
     state = env.reset()
+    if has_begun:  # another step, which that of the root undoes
+        env.begin_step(state.copy().set("action", torch.zeros(4, dtype=torch.int64)))
     state["action"] = torch.tensor([0, 3, 2, 1])
     expected = -(TABLE[state["action"]] - state["observation"]).square().sum(-1, keepdim=True)
     transition, _ = env.step_and_maybe_reset(state)
