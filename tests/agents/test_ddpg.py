@@ -29,6 +29,12 @@ def test_critic_learns_the_value_of_the_target_networks(terminated: bool) -> Non
     torch.testing.assert_close(agent.loss(batch).terms["loss/critic"], expected)
 
 
+def test_greedy_actions_are_near_0_at_first() -> None:
+    agent = make()
+    agent.policy.eval()
+    assert agent.policy(make_batch(agent))["action"].abs().max() < 0.03
+
+
 @pytest.mark.parametrize("kind", [DDPG, ACIQN])
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
 def test_only_the_penalty_moves_a_saturated_actor(kind: type[DDPG | ACIQN], penalty: float) -> None:

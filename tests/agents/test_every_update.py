@@ -8,7 +8,7 @@ import torch
 from tensordict import NestedKey
 from torch import Tensor, nn
 
-from agents import IQN, SAC
+from agents import DQN, IQN, SAC
 from agents.base import Agent, OffPolicyAgent, OnPolicyAgent
 from agents.ddpg import DDPG
 from agents.dqn import ValueBasedAgent
@@ -165,6 +165,15 @@ def test_max_gradient_norm_limits_actor_and_critic_separately(case: Case) -> Non
     agent.update(make_batch(agent))
     assert gradient_norm(agent.actor) == pytest.approx(1e-4, rel=1e-2)
     assert gradient_norm(agent.critic) == pytest.approx(1e-4, rel=1e-2)
+
+
+def test_max_gradient_norm_limits_the_step_of_an_optimizer_of_the_user() -> None:
+    agent = Case(DQN, "discrete").make(max_gradient_norm=1e-3)
+    agent.optimizer = torch.optim.SGD(agent.policy.parameters(), lr=1.0)
+    before = nn.utils.parameters_to_vector(agent.policy.parameters())
+    agent.update(make_batch(agent))
+    step = nn.utils.parameters_to_vector(agent.policy.parameters()) - before
+    assert step.norm().item() == pytest.approx(1e-3, rel=1e-2)
 
 
 @every_off_policy_agent

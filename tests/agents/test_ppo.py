@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict, TensorDictBase
+from torch import nn
 from torchrl.data import Bounded, Composite
 
 from agents import ppo
@@ -313,6 +314,29 @@ def test_all_actions_are_about_equally_likely_at_first(kind: ActionKind) -> None
     assert outputs.abs().max() < 0.1
     if kind == "continuous":
         assert (agent.get_parameter("actor.log_std") == -0.5).all()
+
+
+def test_weights_are_orthogonal_at_first() -> None:
+    agent = make(hidden_sizes=[64, 64])
+    networks: list[tuple[Any, float]] = [(agent.actor.network, 0.01), (agent.critic, 1.0)]
+    for network, gain in networks:
+        layers = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+        for layer, expected in zip(layers, (2.0**0.5, 2.0**0.5, gain), strict=True):
+            scales = torch.linalg.svdvals(layer.weight)
+            torch.testing.assert_close(scales, torch.full_like(scales, expected))
+            assert layer.bias.eq(0.0).all()
+
+
+@pytest.mark.parametrize(("log_std", "bound"), [(-20.0, -5.0), (20.0, 2.0)])
+def test_the_log_standard_deviation_is_bounded(log_std: float, bound: float) -> None:
+    agent = make()
+    rollout = make_rollout(agent)
+    found = []
+    for value in (log_std, bound):
+        nn.init.constant_(agent.get_parameter("actor.log_std"), value)
+        action = agent.policy.from_bounds(rollout["action"])
+        found.append(agent.actor.evaluate(rollout, action))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(
