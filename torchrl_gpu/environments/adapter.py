@@ -200,7 +200,8 @@ class AdaptedEnvironment(EnvironmentView):
                 shape = (*mask.shape[:1], *[1] * (len(done.shape) - self._dimensions))
                 chosen = mask.reshape(shape).expand(len(mask), *done.shape[self._dimensions :])
                 root.set(key, chosen.reshape(done.shape))
-            self._root = self.env.reset(root)
+            # With its state, an environment such as `PendulumEnv` would go on from there.
+            self._root = self.env.reset(root, select_reset_only=True)
         return self.observe()
 
     def _with_action(self, tensordict: TensorDictBase) -> TensorDictBase:

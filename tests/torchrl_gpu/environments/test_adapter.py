@@ -1,6 +1,7 @@
 """Adapter for any TorchRL environment and its transforms, with agents and collectors."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torchrl.data import (
 from torchrl.envs import (
     CatFrames,
     CatTensors,
+    ClipTransform,
     Compose,
     DoubleToFloat,
     EnvBase,
@@ -250,6 +252,37 @@ def test_robots_that_end_alone_or_with_others_end_their_episodes(
         assert found["episode/count"] == len(lengths)
         assert found["episode/return"] == found["episode/length"] == sum(lengths) / len(lengths)
     assert len(replay) == 2 * sum(lengths)
+
+
+@pytest.mark.parametrize("make", [two_cartpoles, limited_pendulums, Odd])
+def test_new_episodes_begin_in_some_environments_of_a_batch(make: Callable[[], EnvBase]) -> None:
+    env = as_environment(make())
+    root = env.reset()
+    for _ in range(3):
+        _, root = env.step_and_maybe_reset(env.rand_action(root).clone())
+    rows = torch.zeros(env.num_envs, 1, dtype=torch.bool)
+    rows[0] = True
+    after = env.reset(root.copy().set("_reset", rows))
+    keys = observation_spec(env).keys(True, True)
+    changed = torch.stack([(after[key] != root[key]).any(1) for key in keys])
+    assert torch.equal(changed.any(0), rows.squeeze(1))
+
+
+def test_transforms_take_abilities_that_they_may_change() -> None:
+    ends = ((0.0, 0.0), (1.0, 1.0))
+
+    class Able(IdentityEnv):
+        capabilities = replace(
+            IdentityEnv.capabilities, frame_stacks={"observation": 2}, action_range=ends
+        )
+
+    of_rewards = as_environment(TransformedEnv(Able(), RewardSum())).capabilities
+    of_actions = as_environment(
+        TransformedEnv(Able(), ClipTransform([], in_keys_inv=["action"], low=-1.0, high=1.0))
+    ).capabilities
+    assert of_rewards.action_range == ends
+    assert of_actions.action_range is None
+    assert of_rewards.frame_stacks == of_actions.frame_stacks == {}
 
 
 def test_an_environment_of_this_library_is_unchanged() -> None:
