@@ -141,6 +141,15 @@ def test_episodes_are_counted_when_they_end() -> None:
     assert read(statistics.take()) == {}
 
 
+def test_the_open_episodes_of_some_rows_are_forgotten() -> None:
+    statistics = EpisodeStatistics(2, "cpu")
+    step(statistics, [1, 10], [0, 0], None)
+    statistics.forget_open(torch.tensor([True, False]))
+    step(statistics, [2, 20], [1, 1], None)
+    found = read(statistics.take())
+    assert (found["episode/return"], found["episode/length"]) == ((2 + 30) / 2, (1 + 2) / 2)
+
+
 def test_environment_without_success_has_no_success_rate() -> None:
     statistics = EpisodeStatistics(1, torch.device("cpu"))
     step(statistics, [1], [1], None)

@@ -123,6 +123,9 @@ def test_statistics_of_transforms_stay_as_they_are_and_scale_the_return() -> Non
     assert result.mean_return == pytest.approx(scaled.sum(0).mean().item(), rel=1e-3)
     env.rollout(2)
     assert statistics()[-1] == count + 2, "they move again in training"
+    env.transform.freeze()
+    evaluate(as_environment(env), policy, CPU, episodes=4)
+    assert env.transform.frozen, "they stay as the user wants them"
 
 
 @pytest.mark.filterwarnings("ignore:Support of VecNormV2")

@@ -467,7 +467,7 @@ def test_agent_and_replay_buffer_work_with_torchrls_collector() -> None:
 def test_frames_per_second_count_only_frames_of_this_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One step of 16 frames takes a second; the interval is no whole number of steps."""
+    """A step of 16 frames takes a second, at last two; an interval is no whole number of steps."""
     seconds = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
 
@@ -476,7 +476,7 @@ def test_frames_per_second_count_only_frames_of_this_session(
         collect = trainer.collect
 
         def timed_collect() -> TensorDictBase:
-            seconds[0] += 1.0
+            seconds[0] += 1.0 if trainer.frames < 720 else 2.0
             return collect()
 
         trainer.collect = timed_collect  # type: ignore[method-assign]
@@ -487,8 +487,10 @@ def test_frames_per_second_count_only_frames_of_this_session(
 
     run(total_frames=480)
     run(total_frames=960)
-    rates = [row["frames_per_second"] for row in metric_rows(tmp_path)]
-    assert {float(rate) for rate in rates if rate} == {16.0}
+    rows = [row for row in metric_rows(tmp_path) if row["frames_per_second"]]
+    rates = {int(row["frames"]): float(row["frames_per_second"]) for row in rows}
+    assert {rate for frames, rate in rates.items() if frames <= 720} == {16.0}
+    assert rates[912] == 8.0, "of the steps since the row at 800"
 
 
 @pytest.mark.parametrize(
