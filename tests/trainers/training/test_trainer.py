@@ -367,6 +367,8 @@ def test_an_environment_that_returns_no_numbers_begins_a_new_episode(
             assert transition["next", "truncated"][3]
             assert transition["next", "reward"][3] == 0.0
     assert lengths[-1] == [50 if row != 3 else 10 for row in range(16)]
+    _, counted, *_ = trainer.episodes.state_dict()["running"]
+    assert counted.tolist() == lengths[-1]
     trainer.train()
     trainer.close()
     rows = metric_rows(tmp_path)
