@@ -4,34 +4,14 @@ from pathlib import Path
 import pytest
 import torch
 from tensordict import TensorDict
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.ranks import on_ranks
+from tests.stand_in import count_host_reads
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 from trainers.metrics import EpisodeStatistics, MetricAccumulator, metrics_of, read, reading_of
-
-
-class HostReads(TorchDispatchMode):
-    """Counts reads that stall an accelerator: of single values and of whole tensors."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
-        self.count = 0
-        to_list = torch.Tensor.tolist
-
-        def counted(tensor: torch.Tensor) -> list:
-            self.count += 1
-            return to_list(tensor)
-
-        monkeypatch.setattr(torch.Tensor, "tolist", counted)
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        if function is torch.ops.aten._local_scalar_dense.default:
-            self.count += 1
-        return function(*args, **(kwargs or {}))
 
 
 def losses(**values: float) -> dict[str, torch.Tensor]:
@@ -77,31 +57,16 @@ def test_next_update_may_overwrite_its_metrics() -> None:
     assert read(accumulator.take()) == {"critic": 2.0}
 
 
-def test_adding_reads_nothing_back_and_flushing_reads_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    accumulator = MetricAccumulator()
-    batches = [losses(a=1.0, b=2.0, c=3.0), losses(a=1.0), losses(a=1.0, b=2.0, c=3.0)]
-    with HostReads(monkeypatch) as reads:
-        for metrics in batches:
-            accumulator.add(metrics)
-        assert reads.count == 0
-        read(accumulator.take())
-        assert reads.count == 1
-
-
-def test_adding_works_on_meta_tensors() -> None:
-    accumulator = MetricAccumulator()
-    for _ in range(2):
-        accumulator.add({"loss": torch.zeros((), device="meta")})
-
-
-def test_several_readings_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    accumulator, statistics = MetricAccumulator(), EpisodeStatistics(1, "cpu")
-    accumulator.add(losses(critic=1.0, actor=2.0))
-    step(statistics, [3], [1], None)
-    of_environment: dict[str, float | torch.Tensor] = {"stage": torch.tensor(4), "grade": 5.0}
-    with HostReads(monkeypatch) as reads:
+def test_several_readings_are_read_at_once(accelerator: torch.device) -> None:
+    with accelerator:
+        accumulator, statistics = MetricAccumulator(), EpisodeStatistics(1, accelerator)
+        accumulator.add(losses(critic=1.0, actor=2.0))
+        step(statistics, [3], [1], None)
+        stage = torch.tensor(4)
+    of_environment: dict[str, float | torch.Tensor] = {"stage": stage, "grade": 5.0}
+    with count_host_reads() as counter:
         metrics = read(statistics.take(), accumulator.take(), reading_of(of_environment))
-        assert reads.count == 1
+    assert counter.host_reads == 1
     episodes = {"episode/return": 3.0, "episode/length": 1.0, "episode/count": 1.0}
     assert metrics == {**episodes, "critic": 1.0, "actor": 2.0, "stage": 4.0, "grade": 5.0}
     assert read(statistics.take(), accumulator.take(), reading_of({})) == {}
@@ -220,24 +185,6 @@ def test_saved_state_is_a_copy() -> None:
     resumed.load_state_dict(state)
     step(resumed, [1], [1], None)
     assert read(resumed.take())["episode/return"] == 2.0
-
-
-def test_episode_step_reads_nothing_back_and_flushing_reads_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    statistics = EpisodeStatistics(2, "cpu")
-    with HostReads(monkeypatch) as reads:
-        step(statistics, [1, 2], [1, 0], [1, 0])
-        assert reads.count == 0
-        read(statistics.take())
-        assert reads.count == 1
-
-
-def test_episode_step_works_on_meta_tensors() -> None:
-    statistics = EpisodeStatistics(2, "meta")
-    flags = torch.zeros(2, 1, dtype=torch.bool, device="meta")
-    after = {"reward": torch.zeros(2, 1, device="meta"), "done": flags, "success": flags}
-    statistics.update(TensorDict({"next": after}, [2]))
 
 
 class Measured(IdentityEnv):

@@ -3,7 +3,6 @@ import torch
 import torch.nn.functional as F
 
 from agents.modules.categorical_values import CategoricalValues, divergence
-from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 
 CPU = torch.device("cpu")
@@ -71,16 +70,6 @@ def test_divergence_has_the_gradient_of_the_cross_entropy() -> None:
     (ours,) = torch.autograd.grad(divergence(target, logits).mean(), logits)
     (theirs,) = torch.autograd.grad(F.cross_entropy(logits, target), logits)
     torch.testing.assert_close(ours, theirs)
-
-
-def test_projection_reads_nothing_back_to_the_host(accelerator: torch.device) -> None:
-    values = CategoricalValues(-2.0, 2.0, 5).to(accelerator)
-    logits = torch.randn(8, 5, device=accelerator)
-    reward = torch.randn(8, 1, device=accelerator)
-    with count_host_reads() as counter:
-        target = values.project(logits.softmax(-1), reward, torch.ones_like(reward))
-        divergence(target, logits + values.mean(logits).unsqueeze(1))
-    assert counter.host_reads == counter.copies == 0, counter.report()
 
 
 def test_an_empty_range_of_atoms_is_refused() -> None:

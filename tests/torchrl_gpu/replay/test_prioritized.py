@@ -7,7 +7,6 @@ from torchrl.data import Bounded, Composite, Unbounded
 
 from benchmarks.fixture import random_transitions
 from tests.helpers.ranks import on_ranks
-from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
@@ -176,22 +175,6 @@ def test_bytes_needed_covers_the_allocated_size() -> None:
     held = sum(t.numel() * t.element_size() for t in tensors.values())
     assert needed >= held
     assert needed - held <= 4 * 1000  # the sums of the tree
-
-
-def test_a_replay_cycle_needs_no_host_reads(accelerator: torch.device) -> None:
-    replay = make(device=accelerator, n_step=3, gamma=0.9)
-    transition = step(0, accelerator)
-    replay.extend(transition)
-
-    def cycle() -> None:
-        replay.extend(transition)
-        batch = replay.sample(16)
-        replay.update_priorities(batch, torch.rand(16, device=accelerator))
-
-    cycle()
-    with count_host_reads() as counter:
-        cycle()
-    assert counter.host_reads == counter.copies == 0, counter.report()
 
 
 def test_an_exponent_out_of_range_is_rejected() -> None:

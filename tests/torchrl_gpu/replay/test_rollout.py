@@ -3,7 +3,6 @@ import torch
 from tensordict import TensorDict
 from torchrl.data import Composite, Unbounded
 
-from tests.stand_in import count_host_reads
 from torchrl_gpu.devices.memory import limited_memory
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.rollout import RolloutBuffer
@@ -100,15 +99,6 @@ def test_a_saved_rollout_is_restored_on_an_accelerator(accelerator: torch.device
     other.extend(step(1).to(accelerator))
     assert other.rollout().device == accelerator
     assert other.rollout()["observation"][:, 0, 0].tolist() == [0.0, 1.0]
-
-
-def test_extending_needs_no_host_reads(accelerator: torch.device) -> None:
-    buffer = RolloutBuffer(4, SPEC, accelerator)
-    transition = step(0).to(accelerator)
-    buffer.extend(transition)
-    with count_host_reads() as counter:
-        buffer.extend(transition)
-    assert counter.host_reads == counter.copies == 0, counter.report()
 
 
 def test_a_rollout_beyond_the_memory_is_refused_before_the_first_step() -> None:
