@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 import torch
 from torchrl.data import Binary, Composite, Unbounded
 
+from agents import DQN, PPO
 from envs.marinenav.page import sources
-from tests.helpers.agents import Case, build, every_agent, every_agent_that, small_specs
+from tests.helpers.agents import CASES, Case, build, small_specs
 from tests.helpers.browser import evaluate, open_page
 from tests.helpers.policies import MANY, random_weights, saved
 from tests.helpers.program import Call
@@ -68,32 +70,30 @@ def scripted(case: Case, spec: Composite, folder: Path, **settings: Any) -> tupl
     return policy, observations
 
 
-def check_actions(policy: Any, observations: dict[str, Any], folder: Path) -> None:
+def _cases() -> Iterator[Any]:
+    """Yield each case; the networks of those that are not slow have all operators of the others."""
+    quick = ("SAC-continuous", "PPO-continuous", "Rainbow-discrete")
+    for case in CASES:
+        name = f"{case.agent_class.__name__}-{case.actions}"
+        yield pytest.param(case, id=name, marks=[] if name in quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("case", _cases())
+def test_every_agent_acts_in_a_page_as_in_python(case: Case, tmp_path: Path) -> None:
+    normalizers = {"normalize_observations": True} if case.agent_class is PPO else {}
+    policy, observations = scripted(case, SETS, tmp_path, **SMALL, **normalizers)
     expected = policy.predict(observations)
     given = {name: values.double().flatten().tolist() for name, values in observations.items()}
-    script = (folder / "export" / PAGE).read_text(encoding="utf-8")
-    found = evaluate(script, f"return [...act({json.dumps(given)}, {ROWS})];", folder)
+    script = (tmp_path / "export" / PAGE).read_text(encoding="utf-8")
+    found = evaluate(script, f"return [...act({json.dumps(given)}, {ROWS})];", tmp_path)
     np.testing.assert_allclose(np.reshape(found, expected.shape), expected, rtol=0, atol=1e-5)
 
 
-@every_agent
-def test_every_agent_acts_in_a_page_as_in_python(case: Case, tmp_path: Path) -> None:
-    policy, observations = scripted(case, SETS, tmp_path, **SMALL)
-    check_actions(policy, observations, tmp_path)
-
-
-@every_agent_that(lambda case: case.agent_class.__name__ == "PPO")
-def test_normalizers_act_in_a_page(case: Case, tmp_path: Path) -> None:
-    settings = {"normalize_observations": True, "hidden_sizes": [16, 16]}
-    check_actions(*scripted(case, SETS, tmp_path, **settings), tmp_path)
-
-
-@every_agent_that(lambda case: case.agent_class.__name__ == "DQN")
 def test_a_network_that_a_browser_cannot_run_has_no_page(
-    case: Case, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        scripted(case, MANY, tmp_path, **SMALL)
+        scripted(Case(DQN, "discrete"), MANY, tmp_path, **SMALL)
     operators = "Cast, Conv, LayerNormalization"
     said = f"no {PAGE}: a browser cannot run the operators {operators} of this policy"
     assert said in caplog.messages
