@@ -29,6 +29,10 @@ LOSSES: dict[int, str] = {
     signal.SIGKILL: "died with exit code -9",
     signal.SIGSTOP: "has not answered for 0.5 s",
 }
+every_loss_and_autoreset = pytest.mark.parametrize(
+    ("number", "autoreset"),
+    [*((signal.SIGKILL, each) for each in AUTORESETS), (signal.SIGSTOP, "disabled")],
+)
 
 
 @pytest.fixture
@@ -51,8 +55,7 @@ def lose(env: GymnasiumEnv, index: int, number: int = signal.SIGKILL) -> int:
     return process.pid
 
 
-@pytest.mark.parametrize("autoreset", AUTORESETS)
-@pytest.mark.parametrize("number", LOSSES)
+@every_loss_and_autoreset
 def test_a_lost_process_is_replaced_and_only_its_episode_is_truncated(
     number: int, autoreset: str, make: MakeGym, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -95,8 +98,7 @@ def test_a_lost_process_is_replaced_and_only_its_episode_is_truncated(
     assert all(3 <= each <= 5 for each in lengths)
 
 
-@pytest.mark.parametrize("autoreset", AUTORESETS)
-@pytest.mark.parametrize("number", LOSSES)
+@every_loss_and_autoreset
 def test_a_process_lost_in_a_reset_costs_nothing(
     number: int, autoreset: str, make: MakeGym
 ) -> None:
