@@ -16,7 +16,7 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.evaluation.film import FilmedEpisodes, film
 
 CPU = torch.device("cpu")
-STEPS = 60
+STEPS = 24
 
 
 class DrawnEnv(IdentityEnv):
