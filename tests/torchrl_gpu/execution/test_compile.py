@@ -4,7 +4,7 @@ import copy
 import importlib
 import logging
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -118,7 +118,13 @@ def with_hooks(loss: LossFunction) -> LossFunction:
 @pytest.mark.parametrize(
     "change", [reading_a_value, breaking_the_graph, freezing_the_network, with_hooks]
 )
-@pytest.mark.parametrize("rows", [BATCH, BATCH // 2], ids=["whole", "in parts"])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param(BATCH, id="whole"),
+        pytest.param(BATCH // 2, id="in parts", marks=pytest.mark.slow),
+    ],
+)
 def test_losses_that_torch_cannot_trace_as_one_graph_learn_like_eager_ones(
     change: Callable[[LossFunction], LossFunction], rows: int
 ) -> None:
@@ -187,7 +193,13 @@ def test_hooks_of_parameters_that_an_optimizer_has_later_are_obeyed() -> None:
     assert not layer.weight.grad.any()
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda pair: pickle.loads(pickle.dumps(pair))])
+@pytest.mark.parametrize(
+    "copied",
+    [
+        pytest.param(copy.deepcopy, marks=pytest.mark.slow),
+        lambda pair: pickle.loads(pickle.dumps(pair)),
+    ],
+)
 def test_a_copy_of_agent_and_execution_learns_like_the_original(copied: Any) -> None:
     agent, execution = QUICKEST.make(), WholeGraph()
     execution.update(agent, make_batch(agent))
@@ -247,15 +259,21 @@ WRONG_LOSSES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
-@pytest.mark.parametrize("problem", WRONG_LOSSES)
-def test_wrong_losses_end_the_update(problem: str, is_compiled: bool) -> None:
-    agent = QUICKEST.make()
-    update = InParts().update if is_compiled else Execution().update
+def _wrong_losses() -> Iterator[Any]:
+    """Yield each problem with both executions; most compiled ones are slow."""
+    for number, problem in enumerate(WRONG_LOSSES):
+        yield pytest.param(problem, Execution, id=f"{problem}-eager")
+        marks = [pytest.mark.slow] if number % 4 else []
+        yield pytest.param(problem, InParts, id=f"{problem}-compiled", marks=marks)
+
+
+@pytest.mark.parametrize(("problem", "execution_class"), _wrong_losses())
+def test_wrong_losses_end_the_update(problem: str, execution_class: type[Execution]) -> None:
+    agent, execution = QUICKEST.make(), execution_class()
     loss = agent.loss
     agent.loss = lambda batch: WRONG_LOSSES[problem](loss(batch))  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match=f"^agent: DQN.loss: {problem}"):
-        update(agent, make_batch(agent))
+        execution.update(agent, make_batch(agent))
 
 
 def test_the_losses_of_each_phase_are_checked_once() -> None:
@@ -290,9 +308,10 @@ def test_each_agent_of_a_process_is_compiled() -> None:
             "compile",
             lambda function, options, **others: compile(function, backend=backend, **others),
         )
-        for number in range(10):
+        for number in range(3):
             agent = QUICKEST.make()
-            execution.update(agent, make_batch(agent))
+            with torch._dynamo.config.patch(cache_size_limit=1):
+                execution.update(agent, make_batch(agent))
             assert len(graphs) == number + 1
 
 
