@@ -172,11 +172,8 @@ def test_reset_of_no_arm_changes_nothing(make_env: MakeEnv) -> None:
     assert _equal(trajectory(disturbed, actions, after), trajectory(calm, actions, before))
 
 
-@pytest.mark.parametrize("view", [lambda env: env, _counting])
-def test_idle_arms_are_left_out_and_change_nothing_for_others(
-    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
-) -> None:
-    env, calm = (view(make_env(num_envs=16, max_episode_steps=15)) for _ in range(2))
+def test_idle_arms_are_left_out_and_change_nothing_for_others(make_env: MakeEnv) -> None:
+    env, calm = (_counting(make_env(num_envs=16, max_episode_steps=15)) for _ in range(2))
     actions = _random_actions(30, 16)
     env.reset()
     calm.reset()
@@ -282,15 +279,12 @@ def test_curriculum_starts_easy_and_rises_with_success(make_env: MakeEnv) -> Non
     assert restored.metrics()["curriculum/grade"] == 1.0
 
 
-@pytest.mark.parametrize("view", [lambda env: env, _counting])
-def test_processes_climb_together_whatever_one_of_them_does_alone(
-    make_env: MakeEnv, view: Callable[[FanucEnv], Environment]
-) -> None:
+def test_processes_climb_together_whatever_one_of_them_does_alone(make_env: MakeEnv) -> None:
     easy = {"success_radius": 10.0, "grade_ceiling": "medium"}  # every step ends every episode
     envs = [make_env(num_envs=20, seed=rank, **easy) for rank in range(2)]
 
     def climb(processes: Processes) -> list[float]:
-        rank, env = processes.rank, view(envs[processes.rank])
+        rank, env = processes.rank, _counting(envs[processes.rank])
         env.join(processes)
         collector = BatchCollector(env, env.device, ["observation"])
         grades = []
@@ -309,8 +303,9 @@ def test_processes_climb_together_whatever_one_of_them_does_alone(
     assert on_ranks(2, climb) == [[0.0] * 5 + [1.0] * 3] * 2
 
 
-@pytest.mark.parametrize("view", [lambda env: env, _counting])
-@pytest.mark.parametrize("saved", ["state_dict", "progress"])
+@pytest.mark.parametrize(
+    ("view", "saved"), [(lambda env: env, "state_dict"), (_counting, "progress")]
+)
 def test_progress_is_restored_by_another_number_of_arms(
     make_env: MakeEnv,
     view: Callable[[FanucEnv], Environment],
