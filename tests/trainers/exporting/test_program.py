@@ -45,6 +45,11 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
+# The behaviour does not depend on the agent and the environment.
+of_one_run = pytest.mark.parametrize("run", ["dqn"], indirect=True)
+
+
+@of_one_run
 def test_an_export_keeps_another_one_of_the_same_name(run: Path, program: Call) -> None:
     (older,) = (run / "exports").iterdir()
     before = {path: path.read_bytes() for path in older.iterdir()}
@@ -82,6 +87,7 @@ def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(run: Path, prog
     written.unlink()
 
 
+@of_one_run
 @pytest.mark.parametrize("video", ["mp4", "gif"])
 def test_an_exported_policy_is_filmed(
     video: str, export: Path, tmp_path: Path, program: Call
@@ -169,6 +175,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@of_one_run
 @pytest.mark.parametrize("case", BROKEN)
 def test_a_broken_folder_is_refused_in_one_line(
     case: str, export: Path, tmp_path: Path, program: Call
@@ -179,12 +186,14 @@ def test_a_broken_folder_is_refused_in_one_line(
     assert not list(tmp_path.glob("runs/**/*.json"))
 
 
+@of_one_run
 def test_only_json_and_onnx_are_read(export: Path, program: Call) -> None:
     (export / PT2).write_bytes(b"not a program")
     (export / LEAPP).unlink()
     assert program("mode=eval", f"policy={export}").code == 0
 
 
+@of_one_run
 def test_weights_in_other_files_are_refused(export: Path, tmp_path: Path, program: Call) -> None:
     onnx = pytest.importorskip("onnx")
     model = onnx.load(export / ONNX)
