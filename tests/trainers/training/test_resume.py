@@ -161,7 +161,7 @@ def test_gymnasium_resumes_to_the_same_bytes(case: Case, tmp_path: Path) -> None
     [
         (Case(SAC, "continuous"), "disabled"),
         (Case(PPO, "discrete"), "same_step"),
-        (Case(SAC, "continuous"), "next_step"),
+        pytest.param(Case(SAC, "continuous"), "next_step", marks=pytest.mark.slow),
         (Case(PPO, "discrete"), "next_step"),
     ],
     ids=str,

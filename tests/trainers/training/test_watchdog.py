@@ -181,8 +181,15 @@ class LoseProcess(Callback):
             os.kill(pids[1], self.number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-@pytest.mark.parametrize("build", [make_gym, make_fanuc])
+@pytest.mark.parametrize(
+    ("build", "number"),
+    [
+        (make_gym, signal.SIGKILL),
+        (make_fanuc, signal.SIGSTOP),
+        pytest.param(make_gym, signal.SIGSTOP, marks=pytest.mark.slow),
+        pytest.param(make_fanuc, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
     build: Callable[[Mode], GymnasiumEnv | FanucEnv],
     number: int,
