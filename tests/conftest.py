@@ -26,10 +26,9 @@ _SECONDS = {
     "Genesis": 200,
     "tests/trainers/test_ranks.py": 40,
     "tests/trainers/test_signals.py": 40,
-    "tests/trainers/exporting/test_page.py": 50,
     "tests/trainers/exporting/test_program.py": 40,
     "tests/envs/fanuc/test_worker_pool.py": 40,
-    "tests/trainers/training/test_watchdog.py": 40,
+    "tests/trainers/training/test_watchdog.py": 30,
     "tests/test_every_accelerator.py": 30,
     "tests/trainers/training/test_resume.py": 30,
     "tests/test_examples.py": 30,
@@ -37,6 +36,7 @@ _SECONDS = {
     "tests/test_extending.py": 25,
     "tests/trainers/exporting/test_every_export.py": 20,
     "tests/trainers/runs/test_damaged_files.py": 20,
+    "tests/trainers/exporting/test_page.py": 20,
     "tests/torchrl_gpu/test_distributed.py": 15,
 }
 
