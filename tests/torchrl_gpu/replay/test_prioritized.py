@@ -29,19 +29,10 @@ def make(
 def step(number: int, device: torch.device = CPU) -> TensorDict:
     """Return step `number` of two environments; observations count up from 0 and from 1000."""
     root = torch.tensor([[float(number)], [1000.0 + number]])
-    return TensorDict(
-        {
-            "observation": root,
-            "action": torch.zeros(NUM_ENVS, 1),
-            "next": {
-                "observation": root + 1.0,
-                "reward": torch.zeros(NUM_ENVS, 1),
-                "terminated": torch.zeros(NUM_ENVS, 1, dtype=torch.bool),
-                "truncated": torch.zeros(NUM_ENVS, 1, dtype=torch.bool),
-            },
-        },
-        [NUM_ENVS],
-    ).to(device)
+    transition = random_transitions(SPEC, ACTION_SPEC).set("observation", root)
+    transition["next", "observation"] = root + 1.0
+    transition["next", "reward"].zero_()
+    return transition.to(device)
 
 
 def set_priorities(replay: PrioritizedReplayBuffer, priorities: dict[float, float]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torchrl.data import Bounded
 
 from agents import DQN, PPO, SAC, Rainbow
@@ -17,7 +16,6 @@ from agents.untrained import RandomAgent
 from tests.helpers.agents import (
     CHOICES,
     ENVS,
-    OBSERVATION,
     Case,
     build_for,
     every_agent_with,
@@ -26,6 +24,7 @@ from tests.helpers.agents import (
 from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
+from tests.helpers.replay import transition_of
 from tests.helpers.training import assert_same_checkpoints, make_trainer
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
@@ -66,21 +65,10 @@ def dataset(
     return str(folder)
 
 
-def transition(agent: Any) -> TensorDict:
-    """Return a step of the agent whose observations are below 10."""
-    step = TensorDict({"observation": torch.rand(ENVS, OBSERVATION)}, [ENVS])
-    with torch.no_grad():
-        agent.policy(step)
-    flag = torch.zeros(ENVS, 1, dtype=torch.bool)
-    after = {"reward": torch.randn(ENVS, 1), "terminated": flag, "truncated": flag, "done": flag}
-    step["next"] = {"observation": torch.rand(ENVS, OBSERVATION), **after}
-    return step
-
-
 def batches_of(experience: Any, agent: Any, steps: int = 30) -> list[Any]:
     found = []
     for _ in range(steps):
-        experience.store(transition(agent))
+        experience.store(transition_of(agent))
         for batch in experience.batches():
             experience.update_priorities(batch, torch.rand(len(batch)))
             found.append(batch)
@@ -120,7 +108,7 @@ def test_priorities_of_demonstrations_are_their_own(tmp_path: Path) -> None:
     path = dataset(tmp_path / "data", "discrete")
     agent = Case(Rainbow, "discrete").make(batch_size=40, utd_ratio=1.0, demonstrations=path)
     experience: Any = experience_of(agent, ENVS, 500, random_frames=0)
-    experience.store(transition(agent))
+    experience.store(transition_of(agent))
     batch = next(experience.batches())
     priorities = torch.where(batch["observation"][:, 0] >= 10, 5.0, 1e-3)
     experience.update_priorities(batch, priorities)

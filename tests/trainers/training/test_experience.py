@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDictBase
 
 from agents import PPO, Rainbow
 from agents.base import Agent
-from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
+from tests.helpers.agents import ENVS, build, build_for, small_specs
 from tests.helpers.environments import MatchEnv
-from tests.helpers.replay import allocated_bytes
+from tests.helpers.replay import allocated_bytes, transition_of
 from tests.helpers.training import train_briefly
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import ActionKind
@@ -30,19 +30,9 @@ def make(agent_class: type[Agent], actions: ActionKind, **settings: Any) -> Agen
     return build(agent_class, *small_specs(actions), **settings)
 
 
-def transition(agent: Agent) -> TensorDict:
-    flag = torch.zeros(ENVS, 1, dtype=torch.bool)
-    step = TensorDict({"observation": torch.randn(ENVS, OBSERVATION)}, [ENVS])
-    with torch.no_grad():
-        agent.policy(step)
-    outcome = {"reward": torch.randn(ENVS, 1), "terminated": flag, "truncated": flag, "done": flag}
-    step["next"] = TensorDict({"observation": torch.randn(ENVS, OBSERVATION), **outcome}, [ENVS])
-    return step
-
-
 def after_a_step(experience: Experience, agent: Agent) -> list[TensorDictBase]:
     """Store a step of the agent and return the batches that are due."""
-    experience.store(transition(agent))
+    experience.store(transition_of(agent))
     return list(experience.batches())
 
 
@@ -138,9 +128,9 @@ def test_updates_that_are_due_wait_for_the_first_transition(n_step: int) -> None
     experience = experience_of(agent, ENVS, 100, random_frames=0)
     for _ in range(2):
         rows = torch.zeros(ENVS, 1, dtype=torch.bool)
-        experience.store(transition(agent).set("active", rows))
+        experience.store(transition_of(agent).set("active", rows))
         assert not list(experience.batches())
-    last = transition(agent)
+    last = transition_of(agent)
     rows[1] = True
     experience.store(last.set("active", rows))
     batches = list(experience.batches())
