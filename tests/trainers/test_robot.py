@@ -17,22 +17,7 @@ BROKEN = "broken.xml"
 JOINTLESS = "jointless.xml"
 
 
-def test_an_arm_is_described_and_drawn(tmp_path: Path, program: Call) -> None:
-    report = program("robot", str(LR_MATE), "env.home=[0,0,0,0,-1.57,0]").report()
-    assert "  1           -2.97        2.97          6.11       500.00" in report
-    assert "[0.00,0.00,0.00,0.00,-1.57,0.00] rad, with a gap of" in report
-    (share,) = (line.split()[1] for line in report.splitlines() if "  reachable" in line)
-    assert 60 < int(share) < 90
-    image = np.asarray(Image.open(tmp_path / "lr_mate_200ic.png")).astype(int)
-    is_blue = image[..., 2] - image[..., 0] > 60
-    assert is_blue.mean() > 0.002  # reachable positions
-    assert report.splitlines()[-1].endswith(
-        f"python -m trainers.run agent=sac env=fanuc env.urdf={LR_MATE} "
-        "'env.home=[0,0,0,0,-1.57,0]'"
-    )
-
-
-def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
+def test_an_arm_is_described_and_drawn_and_its_command_can_be_typed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -42,9 +27,18 @@ def test_a_file_is_found_anywhere_and_its_command_can_be_typed(
     Path("$d.png").write_text("kept")
     report = program("robot", "env.home=[0,0,0,0,-1.57,0]", str(file)).report()
     assert report.startswith(f"{file}: an arm for the environment fanuc\n")
+    assert "  1           -2.97        2.97          6.11       500.00" in report
+    assert "[0.00,0.00,0.00,0.00,-1.57,0.00] rad, with a gap of" in report
+    (share,) = (line.split()[1] for line in report.splitlines() if "  reachable" in line)
+    assert 60 < int(share) < 90
     assert "  picture    $d_2.png" in report
     assert Path("$d.png").read_text() == "kept"
+    image = np.asarray(Image.open("$d_2.png")).astype(int)
+    is_blue = image[..., 2] - image[..., 0] > 60
+    assert is_blue.mean() > 0.002  # reachable positions
     command = shlex.split(report.splitlines()[-1].removeprefix("  train it   "))
+    assert command[:5] == ["python", "-m", "trainers.run", "agent=sac", "env=fanuc"]
+    assert command[-1] == "env.home=[0,0,0,0,-1.57,0]"
     assert settings_of(*command[3:]).env.arguments()["urdf"] == str(file)
 
 

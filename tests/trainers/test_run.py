@@ -276,13 +276,7 @@ def test_a_run_of_any_class_that_has_passed_its_length_is_not_refused(tmp_path: 
         settings_of(f"checkpoint={ended.folder}", "trust=tests", "trainer.total_frames=70")
 
 
-@pytest.mark.parametrize(
-    ("script", "name"),
-    [("/usr/bin/torchrl-gpu", "torchrl-gpu"), ("/trainers/run.py", "python -m trainers.run")],
-)
-def test_command_to_resume_keeps_device_and_limits(
-    script: str,
-    name: str,
+def test_command_to_resume_keeps_the_name_of_the_program_and_device_and_limits(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     program: Call,
@@ -296,14 +290,14 @@ def test_command_to_resume_keeps_device_and_limits(
 
     machine = ["device=cpu", "device_memory_limit=0.9", "threads=2"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [script, *QUICK, *machine])
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/torchrl-gpu", *QUICK, *machine])
     with monkeypatch.context() as patched:
         patched.setattr(TorchRLTrainer, "collect", interrupt)
         assert main() == 130
     command = capfd.readouterr().out.splitlines()[-1]
     (folder,) = Path("runs/gym/CartPole-v1/dqn").iterdir()
-    assert command == f"  {name} checkpoint={folder} {' '.join(machine)}"
-    assert program(*shlex.split(command.removeprefix(f"  {name} "))).code == 0
+    assert command == f"  torchrl-gpu checkpoint={folder} {' '.join(machine)}"
+    assert program(*shlex.split(command.removeprefix("  torchrl-gpu "))).code == 0
     made = OmegaConf.load(folder / "config.yaml")
     assert (made.device, made.device_memory_limit, made.threads) == ("cpu", 0.9, 2)
     assert made.versions.torch == version("torch")

@@ -1,10 +1,7 @@
 """The environments of this library in Gymnasium, one at a time and in batches."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,6 +16,7 @@ from torch import nn
 
 import torchrl_gpu.gymnasium
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.forks import result_of
 from torchrl_gpu.environments.captions import LINE_HEIGHT
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.gymnasium.batched import BatchedEnv
@@ -53,15 +51,15 @@ def test_stable_baselines_accepts_every_environment(name: str, settings: dict[st
         checker.check_env(env.unwrapped, warn=False)
 
 
-def test_an_id_with_the_module_needs_no_import_and_nothing_else_registers(tmp_path: Path) -> None:
-    code = (
-        "import gymnasium, torchrl_gpu, envs.marinenav;"
-        "assert not [name for name in gymnasium.registry if name.startswith('torchrl_gpu/')];"
-        f"print(gymnasium.make('torchrl_gpu.gymnasium:{MARINENAV}').spec.id)"
-    )
-    command = [sys.executable, "-c", f"import sys; sys.path.append({str(Path.cwd())!r}); {code}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [MARINENAV]
+def test_an_id_with_the_module_needs_no_import_and_nothing_else_registers() -> None:
+    def registered_before_and_made() -> tuple[list[str], str]:
+        before = [name for name in gymnasium.registry if name.startswith("torchrl_gpu/")]
+        spec = gymnasium.make(f"torchrl_gpu.gymnasium:{MARINENAV}").spec
+        assert spec is not None
+        return before, spec.id
+
+    # In a process that has imported the environments and no module of these tests.
+    assert result_of(registered_before_and_made) == ([], MARINENAV)
 
 
 def test_settings_are_those_of_the_environment() -> None:

@@ -3,8 +3,6 @@ import importlib.util
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +12,7 @@ from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.helpers.files import files_limited_to
+from tests.helpers.forks import result_of
 from tests.helpers.training import metric_rows
 from torchrl_gpu import extras
 from torchrl_gpu.errors import ConfigurationError
@@ -257,22 +256,18 @@ def test_wandb_receives_metrics_and_settings_of_each_run(
 
 def test_trackio_keeps_metrics_and_settings_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("trackio")
-    script = f"""
-from pathlib import Path
-from trainers.runs.loggers import LoggerName, MetricLogger
-for agent, frames in (("sac", 100), ("ppo", 100), ("sac", 200)):  # the last one resumes
-    folder = Path({str(tmp_path)!r}, "runs/fanuc", agent, "20260101_000000")
-    logger = MetricLogger(folder, ["trackio"], {SETTINGS})
-    logger.log(frames, {{"loss/critic": float(frames)}})
-    logger.close()
-"""
-    unset = {"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_PROJECT"}
-    environment = {name: value for name, value in os.environ.items() if name not in unset}
-    subprocess.run(
-        [sys.executable, "-c", script],
-        env={**environment, "TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"},
-        check=True,
-    )
+
+    def log() -> None:
+        for name in ("TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_PROJECT"):
+            os.environ.pop(name, None)
+        os.environ |= {"TRACKIO_DIR": str(tmp_path / "trackio"), "HF_HUB_OFFLINE": "1"}
+        for agent, frames in (("sac", 100), ("ppo", 100), ("sac", 200)):  # the last one resumes
+            folder = tmp_path / "runs/fanuc" / agent / "20260101_000000"
+            logger = MetricLogger(folder, ["trackio"], SETTINGS)
+            logger.log(frames, {"loss/critic": float(frames)})
+            logger.close()
+
+    result_of(log)  # it reads the variables when it is imported
     with closing(sqlite3.connect(tmp_path / "trackio" / "torchrl-gpu.db")) as database:
         logged = database.execute("SELECT run_name, step, metrics FROM metrics").fetchall()
         (config,), _ = database.execute("SELECT config FROM configs").fetchall()
