@@ -7,7 +7,7 @@ from tensordict import TensorDictBase
 
 from agents import PPO, Rainbow
 from agents.base import Agent
-from tests.helpers.agents import ENVS, build, build_for, small_specs
+from tests.helpers.agents import ENVS, OBSERVATION, build, build_for, small_specs
 from tests.helpers.environments import MatchEnv
 from tests.helpers.replay import allocated_bytes, transition_of
 from tests.helpers.training import train_briefly
