@@ -291,7 +291,7 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
         if _REPLAY_NAME.fullmatch(path.name):
             main = path.with_name(path.name.replace("_replay", ""))
             raise ConfigurationError(f"checkpoint={path} holds only the replay buffer; use {main}")
-        return path
+        return _in_named_folder(path)
     if not is_folder:
         raise ConfigurationError(f"checkpoint={path}: file or folder not found")
     folder = CheckpointFolder(inside if is_run else path)
@@ -301,7 +301,12 @@ def find_checkpoint(path: Path | str, best: bool = False) -> Path:
     found = folder.best() if best else newest
     if found is None and (record := folder.folder / "best.json").exists():
         _log.warning("%s: damaged, or of a deleted checkpoint; using %s", record, newest.name)
-    return found or newest
+    return _in_named_folder(found or newest)
+
+
+def _in_named_folder(file: Path) -> Path:
+    """Return the path of a file with the name of its folder, by which its run is recognized."""
+    return file if file.parent.name not in ("", "..") else file.parent.resolve() / file.name
 
 
 def _write(files: Mapping[Path, Snapshot]) -> None:

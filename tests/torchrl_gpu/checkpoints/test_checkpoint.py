@@ -271,6 +271,19 @@ def test_find_checkpoint_accepts_files_and_folders(tmp_path: Path) -> None:
         find_checkpoint(replay_path(latest))
 
 
+def test_find_checkpoint_names_the_folder_of_a_file_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = CheckpointFolder(tmp_path / "run" / "checkpoints").prepare(100, {})()
+    (path.parent / "rank_1").mkdir()
+    monkeypatch.chdir(path.parent)
+    assert find_checkpoint(".") == find_checkpoint(path.name) == path
+    monkeypatch.chdir("rank_1")
+    assert find_checkpoint("..") == find_checkpoint(f"../{path.name}") == path
+    monkeypatch.chdir(tmp_path / "run")
+    assert find_checkpoint(".") == path.relative_to(tmp_path / "run")
+
+
 def test_find_checkpoint_returns_the_newest_without_scores(tmp_path: Path) -> None:
     latest = CheckpointFolder(tmp_path).prepare(100, {})()
     assert find_checkpoint(tmp_path, best=True) == latest
