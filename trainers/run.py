@@ -16,6 +16,7 @@ import difflib
 import gc
 import importlib
 import logging
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -135,6 +136,9 @@ def main() -> int:
     It is 0 after success, 1 after an unexpected error, 2 after bad input, 130 after Ctrl-C, 75
     after any other signal that asks to end; a sweep ends with the code of the last run that failed.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the parent, as of a service
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     try:
         folder = str(Path.cwd())
     except FileNotFoundError:
@@ -161,10 +165,17 @@ def main() -> int:
         except Exception as error:
             if end.interruption is not None:
                 return exit_code(end.interruption)
+            if isinstance(error, OSError) and _is_typed(error.filename):
+                error = ConfigurationError(f"{error.filename}: {error.strerror}")
             if isinstance(error, ConfigurationError):
                 return _refuse(str(error))
             print_exception(error)
             return FAILED
+
+
+def _is_typed(path: object) -> bool:
+    """Return whether an argument is a path, or a setting whose value it is."""
+    return any(str(path) in (each, each.partition("=")[2]) for each in sys.argv[1:])
 
 
 def _check_command(word: str) -> None:
@@ -244,7 +255,7 @@ def _start(arguments: list[str]) -> int:
                 return _sweep(flags.settings)
         report = run(*flags.settings).report
         if rank() == 0:
-            print(report)
+            show(report)
     return 0
 
 
@@ -254,6 +265,7 @@ def _sweep(arguments: list[str]) -> int:
     The runs follow one another, or are jobs of a launcher of Hydra. At the end comes a table of all
     runs.
     """
+    from torchrl_gpu.commands import show
     from torchrl_gpu.tables import table
     from trainers.command_line.composition import runs_of
     from trainers.command_line.launching import JobEnd, divided, launch
@@ -270,7 +282,7 @@ def _sweep(arguments: list[str]) -> int:
         if end.code == REFUSED:
             _refuse(f"{title}: {end.text}")
         elif end.text:
-            print(end.text)
+            show(end.text)
         code = end.code or code
 
     for each in runs:
@@ -279,18 +291,18 @@ def _sweep(arguments: list[str]) -> int:
         except ConfigurationError as error:
             note(each.title, JobEnd(REFUSED, str(error), "refused"))
         except Exception as error:
-            print(each.title, flush=True)
+            show(each.title)
             print_exception(error)
             note(each.title, JobEnd(FAILED, "", "failed"))
     try:
         if of_launcher and checked:
             jobs = [each.settings for each in runs if each.title in checked]
             for title, end in zip(checked, launch(of_launcher, jobs), strict=True):
-                print(title)
+                show(title)
                 note(title, end)
             checked.clear()
         for title, settings in checked.items():
-            print(title, flush=True)
+            show(title)
             note(title, _end_of(settings))
     except KeyboardInterrupt as stop:
         given = [each.general for each in checked.values()]
@@ -301,7 +313,7 @@ def _sweep(arguments: list[str]) -> int:
     finally:  # also after Ctrl-C
         header = [*runs[0].varied, "result", "folder"]
         rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
-        print(f"\n{table(header, rows, left=len(header))}")
+        show(f"\n{table(header, rows, left=len(header))}")
     return code
 
 

@@ -28,6 +28,7 @@ PROJECT = Path(__file__).parents[2] / "pyproject.toml"
         (["import-sb3", "--help"], 0, "torchrl-gpu import-sb3 model.zip"),
         (["robot", "-h"], 0, "torchrl-gpu robot arm.urdf"),
         (["--version"], 0, f"torchrl-gpu {__version__}\n"),
+        (["compare", "x" * 300], 2, f"error: {'x' * 300}: File name too long"),
         (["doctor", "seconds=0"], 2, "error: seconds=0"),
         (["doctor", "seconds=inf"], 2, "error: seconds=inf"),
         (["robott", "arm.urdf"], 2, "error: robott: unknown command; did you mean robot?"),
@@ -70,6 +71,32 @@ def test_a_reader_may_take_less_than_the_whole_help(arguments: list[str]) -> Non
         ended = subprocess.run(program, stdout=output, stderr=subprocess.PIPE, cwd=PROJECT.parent)
     assert ended.returncode == 0
     assert not ended.stderr
+
+
+RANDOM = ("mode=eval", "agent=random", "env=gym", "env.name=CartPole-v1", "device=cpu")
+
+
+@pytest.mark.parametrize(
+    "arguments", [[*RANDOM], [*RANDOM, "env.num_envs=1,2", "-m"]], ids=["run", "sweep"]
+)
+def test_a_run_succeeds_whose_reader_has_gone(
+    arguments: list[str], program: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        ended = program(*arguments, "evaluation.episodes=1")
+    assert ended.code == 0
+    assert "error" not in ended.err
+    results = [*Path().glob("runs/**/*.json")]
+    assert len(results) == (2 if "-m" in arguments else 1)
+
+
+def test_a_run_succeeds_without_any_output(program: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    assert program(*RANDOM, "evaluation.episodes=1").code == 0
 
 
 SCRIPT = "import sys\nfrom trainers.run import main\nsys.exit(main())\n"

@@ -191,13 +191,15 @@ def read_contract(folder: Path) -> Contract:
     """Read the contract of an exported folder; nothing that it names is imported."""
     path = folder / CONTRACT
     source = f"policy={folder}"
-    if folder.is_file():
-        raise ConfigurationError(f"{source} is a file; name its folder: policy={folder.parent}")
     try:
+        if folder.is_file():
+            raise ConfigurationError(f"{source} is a file; name its folder: policy={folder.parent}")
         if path.stat().st_size > _MAX_SIZE:
             raise ConfigurationError(f"{source}: {CONTRACT} is too large")
         content = json.loads(path.read_bytes())
         digest = sha256(folder / ONNX)
+    except ConfigurationError:
+        raise
     except OSError as error:
         missing = Path(error.filename).name
         raise ConfigurationError(

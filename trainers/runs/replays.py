@@ -9,7 +9,7 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, rank_folder
 from torchrl_gpu.checkpoints.contents import check_count, reading
 from torchrl_gpu.checkpoints.tensors import values_of
-from torchrl_gpu.commands import call_with_arguments
+from torchrl_gpu.commands import call_with_arguments, show
 from torchrl_gpu.datasets.dataset import DatasetFormat, check_new, new_dataset
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -54,7 +54,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
         for episode in _episodes(found, state.get("processes", 1), interface):
             write(episode)
             episodes, transitions = episodes + 1, transitions + len(episode)
-    print(f"{counted(episodes, 'episode')}, {counted(transitions, 'transition')}\n{path}")
+    show(f"{counted(episodes, 'episode')}, {counted(transitions, 'transition')}\n{path}")
     return 0
 
 

@@ -136,6 +136,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / CONTRACT).write_text((folder / CONTRACT).read_text()[:500]),
         "contract.json is damaged: ",
     ),
+    "too large": (
+        lambda folder: (folder / CONTRACT).write_bytes(bytes(2**24 + 1)),
+        ": contract.json is too large",
+    ),
     "a list": (lambda folder: (folder / CONTRACT).write_text("[]"), "damaged or edited: "),
     "another format": (edited("format", lambda _: 99), "another version of this library wrote it"),
     "damaged policy": (
@@ -182,7 +186,9 @@ def test_a_broken_folder_is_refused_in_one_line(
 ) -> None:
     damage, said = BROKEN[case]
     damage(export)
-    assert said in program("mode=eval", f"policy={export}").refusal()
+    refusal = program("mode=eval", f"policy={export}").refusal()
+    assert said in refusal
+    assert refusal.count("policy=") == 1
     assert not list(tmp_path.glob("runs/**/*.json"))
 
 
@@ -216,6 +222,7 @@ def test_weights_in_other_files_are_refused(export: Path, tmp_path: Path, progra
             ["mode=eval", "policy=a", "agent.gamma=0.9"],
             "agent.gamma: the files of policy=a are fixed; leave it out",
         ),
+        (["mode=eval", f"policy={'x' * 300}"], f"policy={'x' * 300}: not an exported policy: "),
         (["mode=eval", "policy=nowhere"], "policy=nowhere: not an exported policy: "),
         (
             ["mode=eval", f"policy={__file__}"],
