@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, Final
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing about a run leaves the cluster
@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 # Seconds within which Ray has to start the process of a collector.
 START_SECONDS: Final = 120.0
+
+# Characters in front of the paths of Ray's sockets; macOS, whose own folder has more, allows 103.
+_MAX_FOLDER: Final = 26
 
 # Processes of a collector in a row that end without a chunk: another one would not help.
 MAX_LOSSES: Final = 3
@@ -61,7 +64,8 @@ def connect(address: str | None, cores: int) -> Callable[[], object]:
         return leaving.close
     options: dict[str, Any] = {"address": address}
     if address is None:
-        folder = TemporaryDirectory(prefix="ray_", ignore_cleanup_errors=True)
+        place = "/tmp" if len(gettempdir()) > _MAX_FOLDER and os.name == "posix" else None
+        folder = TemporaryDirectory(prefix="ray_", dir=place, ignore_cleanup_errors=True)
         options = {"address": "local", "num_cpus": max(cores, num_cores())}
         options |= {"include_dashboard": False, "_temp_dir": leaving.enter_context(folder)}
     leaving.callback(ray.shutdown)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -159,6 +160,18 @@ class Learner:
 
 def kill(env: RayEnvironment, number: int) -> None:
     os.kill(env.members[number].place.pid, signal.SIGKILL)
+
+
+def test_paths_of_sockets_are_short_where_the_temporary_folder_has_a_long_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: dict[str, Any] = {}
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **options: started.update(options))
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("t" * 60)))
+    connect(None, cores=1)()
+    assert started["_temp_dir"].startswith("/tmp/ray_")
 
 
 @pytest.mark.slow
