@@ -3,12 +3,14 @@
 import inspect
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from torchrl_gpu.arguments import check_value, parameters_of, suggest
-from torchrl_gpu.errors import INTERRUPTED, REFUSED, ConfigurationError
+from torchrl_gpu.errors import REFUSED, ConfigurationError
+from torchrl_gpu.signals import exit_code_after
 
 
 def call_with_arguments(
@@ -20,8 +22,8 @@ def call_with_arguments(
     `--help`.
 
     Returns:
-        Exit code: the result of the function, 2 after a one-line error about an argument, or 130
-        after Ctrl-C.
+        Exit code: the result of the function, 2 after a one-line error about an argument, or that
+        of a signal.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     if asks_for_help(arguments):
@@ -33,8 +35,8 @@ def call_with_arguments(
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         return REFUSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        return exit_code_after(getattr(stop, "number", signal.SIGINT))
 
 
 def show(text: str) -> None:

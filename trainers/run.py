@@ -154,7 +154,9 @@ def main() -> int:
         try:
             _import_own_packages()
             if command in _COMMANDS:
-                return resolve_name(_COMMANDS[command])(arguments)
+                function = resolve_name(_COMMANDS[command])
+                with cleans_up():  # files and folders that are not complete
+                    return int(function(arguments))
             _check_command(command)
             return _start(sys.argv[1:])
         except KeyboardInterrupt as stop:

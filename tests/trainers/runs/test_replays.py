@@ -1,5 +1,9 @@
 """The replay of a run as a dataset, and back."""
 
+import os
+import signal
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +19,10 @@ from tests.helpers.datasets import FRAMES, assert_same_episodes, interface_of, r
 from tests.helpers.program import Call
 from tests.helpers.training import make_trainer
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
+from torchrl_gpu.errors import START_AGAIN
 from torchrl_gpu.replay.buffer import ReplayBuffer
-from torchrl_gpu.replay.episodes import episodes_of, fill, rows_needed
+from torchrl_gpu.replay.episodes import Episode, episodes_of, fill, rows_needed
+from trainers.runs import replays
 from trainers.runs.replays import export_replay
 
 pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
@@ -112,6 +118,21 @@ def test_the_command_names_what_it_wrote(tmp_path: Path, program: Call) -> None:
     assert "transitions" in program(*command).report()
     assert open_dataset(tmp_path / "data").num_episodes
     assert "it exists; choose another folder" in program(*command).refusal()
+
+
+def test_a_signal_leaves_no_part_of_a_dataset(
+    tmp_path: Path, program: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(buffer: ReplayBuffer) -> Iterator[Episode]:
+        yield next(episodes_of(buffer))
+        assert list((tmp_path / "sets").iterdir())
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    make_trainer(CASES[0], tmp_path / "run", total_frames=256).train()
+    monkeypatch.setattr(replays, "episodes_of", begin)
+    assert program("replay", "checkpoint=run", "path=sets/data").code == START_AGAIN
+    assert not (tmp_path / "sets").exists()
 
 
 @pytest.mark.parametrize(
