@@ -38,7 +38,12 @@ from torchrl_gpu.errors import (
 )
 from torchrl_gpu.place import local_place
 from torchrl_gpu.place import rank as own_rank
-from torchrl_gpu.signals import exit_code_after, release_stop_signals, stop_signals_held
+from torchrl_gpu.signals import (
+    exit_code_after,
+    ignore_stop_signals,
+    release_stop_signals,
+    stop_signals_held,
+)
 from trainers.command_line.failures import print_exception
 from trainers.command_line.settings import Settings
 from trainers.modes.dispatch import run_mode
@@ -163,7 +168,9 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
                 print(f"rank {own_rank()}:", file=sys.stderr)
                 print_exception(error)
             sys.exit(FAILED)
+    ignore_stop_signals()  # nothing is left to stop
     gc.collect()  # ends the connections that the traceback of a signal holds: others may wait there
+    gc.freeze()  # Python's own collection at exit would take a second
     if os.getppid() != launcher:
         os._exit(FAILED)  # nobody waits for the outcome
     return outcome

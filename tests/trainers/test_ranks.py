@@ -3,6 +3,7 @@
 Most ranks are forked, so that they start soon; those of two tests start anew, as for users.
 """
 
+import gc
 import json
 import logging
 import os
@@ -34,8 +35,9 @@ from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers import ranks
 from trainers.finite_watch import NonfiniteError
-from trainers.ranks import _failure
+from trainers.ranks import _as_rank, _failure
 from trainers.run import main, run, settings_of
+from trainers.signals import handled
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
 RUN = (
@@ -238,6 +240,19 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
         for each in (*program.children(recursive=True), program) if program.is_running() else ():
             each.kill()
     assert list(folder.parent.iterdir()) == [folder]
+
+
+def test_no_signal_and_no_collection_of_garbage_delays_the_exit_of_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ranks, "run_launched", lambda settings_of: "outcome")
+    with handled(signal.default_int_handler):
+        try:
+            assert _as_rank(mock.Mock()) == "outcome"  # type: ignore[comparison-overlap]
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            assert gc.get_freeze_count() > 0
+        finally:
+            gc.unfreeze()
 
 
 @pytest.mark.slow
