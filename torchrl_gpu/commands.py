@@ -40,11 +40,17 @@ def call_with_arguments(
 
 
 def show(text: str) -> None:
-    """Print a text, or as much of it as a reader such as `head` takes."""
+    """Print a text, or as much of it as a reader such as `head` takes.
+
+    Raises:
+        ConfigurationError: the output cannot be written, as on a full disk.
+    """
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # Python would write the rest at exit
+    except OSError as error:  # Python would write the rest at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise ConfigurationError(f"cannot write the output: {error.strerror}") from error
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:

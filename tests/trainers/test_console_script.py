@@ -93,6 +93,19 @@ def test_a_run_succeeds_whose_reader_has_gone(
     assert len(results) == (2 if "-m" in arguments else 1)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a file of Linux")
+@pytest.mark.parametrize("arguments", [["agent=sac", "--help"], ["doctor", "--help"], [*RANDOM]])
+def test_an_output_on_a_full_disk_is_named_in_one_line(
+    arguments: list[str], program: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episodes = ["evaluation.episodes=1"] if "--help" not in arguments else []
+    with Path("/dev/full").open("w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        ended = program(*arguments, *episodes)
+    assert ended.code == 2
+    assert ended.error == "cannot write the output: No space left on device"
+
+
 def test_a_run_succeeds_without_any_output(program: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
