@@ -23,6 +23,12 @@ _LOCK = ".lock"
 # Time at which a run began, and number of the run among those that began at once.
 _NAME_OF_RUN = re.compile(r"\d{8}_\d{6}(_\d+)?")
 
+# Advice where the folder of a setting cannot be written to.
+_HINTS = {
+    "runs": "; name another folder with runs=FOLDER",
+    "checkpoint": "; copy the run folder, and name the copy",
+}
+
 _logger = logging.getLogger(__name__)
 
 
@@ -145,7 +151,7 @@ def check_writable(folder: Path, setting: str) -> None:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(bytes(2**20))
     except OSError as error:
-        hint = "; name another folder with runs=FOLDER" if setting == "runs" else ""
+        hint = _HINTS.get(setting, "")
         raise ConfigurationError(
             f"{setting}: cannot write to {existing}: {error.strerror}{hint}"
         ) from None

@@ -1,8 +1,10 @@
 """Folders of runs: each belongs to one process at a time."""
 
+import errno
 import os
 import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +167,21 @@ def test_copied_run_goes_on_in_the_copy(tmp_path: Path) -> None:
     assert goes_on(copied)
     assert enter(tmp_path / "runs", copied) == tmp_path / "copy"
     assert results_folder(tmp_path / "runs", copied) == tmp_path / "copy"
+
+
+def test_a_run_that_cannot_be_written_to_is_refused_with_advice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    checkpoint = checkpoint_in(tmp_path / "run")
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(ConfigurationError, match=r"Read-only file system; copy the run folder"):
+        enter(tmp_path / "runs", checkpoint)
+    with pytest.raises(ConfigurationError, match=r"system; name another folder with runs=FOLDER"):
+        enter(tmp_path / "runs", None)
+    assert names(tmp_path) == ["run"]
 
 
 def test_run_that_writes_nothing_leaves_no_folder(tmp_path: Path) -> None:
