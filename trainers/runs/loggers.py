@@ -187,7 +187,11 @@ class _TensorBoardSink:
 
 def _new_event_file(folder: Path, purge_step: int | None = None) -> Path:
     """Begin an event file, and return its path; TensorBoard reads files in the order of names."""
-    path = folder / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}"
+    known = (path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*"))
+    # The clock may have been set back since.
+    newest = max((int(seconds) for seconds in known if seconds.isdecimal()), default=0)
+    moment = max(time.time(), newest + 1)
+    path = folder / f"events.out.tfevents.{moment:.6f}.{socket.gethostname()}"
     _add_events(path, Event(file_version="brain.Event:2"))
     if purge_step is not None:
         start = SessionLog(status=SessionLog.SessionStatus.START)

@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -164,6 +165,17 @@ def test_tensorboard_hides_rows_after_the_resumed_frame(tmp_path: Path) -> None:
     resumed.log(250, {"loss/critic": 9.0})
     resumed.close()
     assert scalars(tmp_path, "loss/critic") == [(100, 1.0), (200, 2.0), (250, 9.0)]
+
+
+def test_tensorboard_hides_them_where_the_clock_was_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MetricLogger(tmp_path, ["tensorboard"]).log(200, {"a": 1.0})
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    resumed = MetricLogger(tmp_path, ["tensorboard"])
+    resumed.resume_from(100)
+    resumed.log(150, {"a": 2.0})
+    assert scalars(tmp_path, "a") == [(150, 2.0)]
 
 
 def test_tensorboard_on_a_full_disk_is_one_error(tmp_path: Path) -> None:
