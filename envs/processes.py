@@ -1,5 +1,6 @@
 """Worker processes of a simulator: how long they may take, and that they end with the program."""
 
+import contextlib
 import ctypes
 import math
 import os
@@ -82,6 +83,17 @@ def parent_of_workers() -> int | None:
     """
     is_main = threading.current_thread() is threading.main_thread()
     return os.getpid() if is_main and sys.platform == "linux" else None
+
+
+def share_cores_well() -> None:
+    """Keep this worker from preempting the process that wakes it (Linux only).
+
+    The program sends the commands of a step to all workers one after the other. By default, the
+    first of them often preempts it before it has sent the second one.
+    """
+    if hasattr(os, "sched_setscheduler"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def end_with(parent: int | None) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
-from envs.processes import end_with
+from envs.processes import end_with, share_cores_well
 from torchrl_gpu.signals import ignore_stop_signals
 
 SIGNAL = b"."  # starts a step, and answers it
@@ -52,7 +52,10 @@ class Assignment:
 def main(assignment: Assignment) -> None:
     """Load the arms and step them until the pipe is closed."""
     end_with(assignment.parent)
-    _share_cores_well(assignment.core)
+    share_cores_well()
+    if assignment.core is not None and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {assignment.core})
     ignore_stop_signals()
     # PyBullet prints from C. Standard output is reserved for the protocol and redirected before
     # PyBullet is imported.
@@ -88,19 +91,6 @@ def main(assignment: Assignment) -> None:
             os.write(output, SIGNAL)
     simulation.close()
     shared.remove()  # under Windows the parent cannot remove the file if it was killed
-
-
-def _share_cores_well(core: int | None) -> None:
-    """Set a scheduling policy that keeps workers from preempting each other (Linux only).
-
-    All workers receive the step command at almost the same time. By default, two of them often wake
-    on one core, or the first preempts the environment before it has sent the second command.
-    """
-    if hasattr(os, "sched_setscheduler"):
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-            if core is not None:
-                os.sched_setaffinity(0, {core})
 
 
 if __name__ == "__main__":
