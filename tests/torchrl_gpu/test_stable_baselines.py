@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from torchrl_gpu.environments.captions import LINE_HEIGHT
 from torchrl_gpu.errors import ConfigurationError
 
 sb3 = pytest.importorskip("stable_baselines3", reason="the extra `sb3` is not installed")
@@ -67,7 +68,7 @@ def test_the_end_of_an_episode_has_its_last_observation_and_a_new_one_begins() -
 def test_pictures_of_all_environments_are_one() -> None:
     env = StableBaselinesEnv(gymnasium.make_vec(MARINENAV, num_envs=4, render_mode="rgb_array"))
     env.reset()
-    assert env.render().shape == (1440, 1440, 3)
+    assert env.render().shape == (2 * (LINE_HEIGHT + 720), 1440, 3)
     env.close()
 
 
