@@ -85,7 +85,7 @@ def parent_of_workers() -> int | None:
     return os.getpid() if is_main and sys.platform == "linux" else None
 
 
-def share_cores_well() -> None:
+def wake_without_preempting() -> None:
     """Keep this worker from preempting the process that wakes it (Linux only).
 
     The program sends the commands of a step to all workers one after the other. By default, the

@@ -21,7 +21,7 @@ import numpy as np
 from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.robot import load_robot
 from envs.fanuc.shared_memory import Exchange
-from envs.processes import end_with, share_cores_well
+from envs.processes import end_with, wake_without_preempting
 from torchrl_gpu.signals import ignore_stop_signals
 
 SIGNAL = b"."  # starts a step, and answers it
@@ -52,7 +52,7 @@ class Assignment:
 def main(assignment: Assignment) -> None:
     """Load the arms and step them until the pipe is closed."""
     end_with(assignment.parent)
-    share_cores_well()
+    wake_without_preempting()
     if assignment.core is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {assignment.core})

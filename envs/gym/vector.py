@@ -21,7 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from envs.gym.observations import Checked
 from envs.gym.processes import WatchedVectorEnv
-from envs.processes import end_with, parent_of_workers, share_cores_well
+from envs.processes import end_with, parent_of_workers, wake_without_preempting
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.environments.environment import Mode
 from torchrl_gpu.environments.recording import Recorder
@@ -166,7 +166,7 @@ def _make_processes(
     def make() -> gymnasium.Env:
         if os.getpid() != program:
             end_with(parent)
-            share_cores_well()
+            wake_without_preempting()
         env = gymnasium.make(name, **options)
         for wrapper in wrappers:
             env = wrapper(env)
