@@ -1,6 +1,6 @@
 """The environment `gym` in TorchRL: a batch of copies of one Gymnasium environment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -18,6 +18,7 @@ from envs.gym.observations import Observations
 from envs.gym.processes import WatchedVectorEnv
 from envs.gym.stacks import ImageStacks
 from envs.gym.vector import Autoreset, Vectorization, make_vector, registered, try_options
+from envs.gym.wrappers import wrapper_named
 from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -75,6 +76,9 @@ class GymnasiumEnv(Environment):
             Atari environments.
         terminal_on_life_loss: in mode `train`, end an episode of a preprocessed Atari environment
             at the loss of a life; the next episode is a new game.
+        wrappers: wrappers of Gymnasium around each copy, the first one innermost, by the names of
+            their classes, as in `gymnasium.wrappers.FlattenObservation`; each class is called with
+            the environment alone. Not with `vector_entry_point`.
         seed: random seed of the first reset; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments. With them,
             the copies take one random step before the first episode, to refuse wrong ones early.
@@ -100,6 +104,7 @@ class GymnasiumEnv(Environment):
         clip_rewards: bool | None = None,
         atari_preprocessing: bool | None = None,
         terminal_on_life_loss: bool = False,
+        wrappers: Sequence[Annotated[str, AfterValidator(wrapper_named)]] = (),
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,
@@ -123,6 +128,7 @@ class GymnasiumEnv(Environment):
             mode=mode,
             step_timeout=step_timeout,
             preprocessing=preprocessing,
+            wrappers=wrappers,
         )
         try:
             observations = Observations(self._vector.single_observation_space)

@@ -48,7 +48,9 @@ class Observations:
         self._readers: dict[str, _Reader] = {}
         self._paths: dict[str, tuple[str, ...]] = {}
         for path, entry in _leaves(space):
-            reader = _reader(entry, space)
+            reader = _reader(entry)
+            if reader is None:
+                raise _refusal(".".join(path), entry, space)
             key = ".".join(path) or ("pixels" if reader.is_image else "observation")
             if key in _TAKEN_KEYS:
                 raise ConfigurationError(
@@ -158,18 +160,24 @@ def _leaves(space: Space, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
         yield from _leaves(entry, (*path, name))
 
 
-def _reader(space: Space, whole: Space) -> _Reader:
-    """Return the reader of a space, which is that of an observation or of an entry of it."""
+def _reader(space: Space) -> _Reader | None:
+    """Return the reader of a space, an observation or an entry of one; None if not supported."""
     if isinstance(space, Discrete):
         return _one_hot(space)
-    if isinstance(space, Box):
-        return _pixels(space) or _vector(space)
-    wrapper = "FlattenObservation(env)"
-    if not whole.is_np_flattenable:  # a sequence or a graph
-        wrapper = "TransformObservation(env, ...)"
-    raise ConfigurationError(
-        f"observations of a {describe(space)} are not supported; supported are Box and Discrete "
-        f"spaces, and Dicts of these; register the environment as gymnasium.wrappers.{wrapper}"
+    return (_pixels(space) or _vector(space)) if isinstance(space, Box) else None
+
+
+def _refusal(name: str, space: Space, whole: Space) -> ConfigurationError:
+    """Return the error for a space that is not supported, of an entry `name` of an observation."""
+    try:
+        flat = whole.is_np_flattenable
+    except NotImplementedError:  # of a class outside Gymnasium
+        flat = False
+    wrapper = "gymnasium.wrappers.FlattenObservation" if flat else "PACKAGE.CLASS"
+    return ConfigurationError(
+        f"observations of a {describe(space)}{name and f' ({name})'} are not supported; supported "
+        "are Box and Discrete spaces, and Dicts of these; convert them by a wrapper of Gymnasium, "
+        f"env.wrappers=[{wrapper}]"
     )
 
 
@@ -228,4 +236,4 @@ def describe(space: Space) -> str:
     """Return the kind of a space, with dtype and shape of a Box."""
     if isinstance(space, Box):
         return f"Box of {space.dtype} {space.shape}"
-    return f"{type(space).__name__} space"
+    return f"{type(space).__name__.removesuffix('Space')} space"

@@ -8,7 +8,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from envs.gym.observations import Checked
 from envs.gym.processes import WatchedVectorEnv
+from envs.gym.wrappers import wrap
 from envs.processes import end_with, parent_of_workers, wake_without_preempting
 from torchrl_gpu.devices.host import compute_on_one_thread
 from torchrl_gpu.environments.environment import Mode
@@ -82,11 +83,13 @@ def make_vector(
     mode: Mode,
     step_timeout: float | None,
     preprocessing: Preprocessing | None,
+    wrappers: Sequence[str],
 ) -> VectorEnv:
     """Make a vector environment whose `metadata` hold `autoreset_mode`, see `GymnasiumEnv`.
 
     In mode `demo` it can render images, in mode `train` a `Recorder` of the open episodes is around
-    each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment.
+    each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment,
+    and `wrappers` are names for `wrap`, which come next.
 
     Raises:
         ConfigurationError: the environment cannot be made with these arguments.
@@ -96,7 +99,9 @@ def make_vector(
         # ALE's vectorized code cannot render; its transitions are those of the other ways.
         vectorization = "sync"
         options = {name: value for name, value in options.items() if name not in THREAD_OPTIONS}
-    arguments = _arguments(spec, vectorization, autoreset, options, preprocessing, mode)
+    arguments = _arguments(
+        spec, vectorization, autoreset, options, preprocessing, mode, tuple(wrappers)
+    )
     try:
         with warnings.catch_warnings():
             # `_check` raises errors for the conditions of these warnings.
@@ -182,6 +187,7 @@ def _arguments(
     options: Mapping[str, Any],
     preprocessing: Preprocessing | None,
     mode: Mode,
+    names: tuple[str, ...],
 ) -> dict[str, Any]:
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
@@ -199,6 +205,11 @@ def _arguments(
             raise ConfigurationError(
                 f"env.vectorization=vector_entry_point: {spec.id} has no `vector_entry_point`; use "
                 f"sync or async"
+            )
+        if names:
+            raise ConfigurationError(
+                "env.vectorization=vector_entry_point: env.wrappers wrap single environments; use "
+                "sync or async"
             )
         if preprocessing is not None:
             if autoreset == "disabled":
@@ -220,7 +231,7 @@ def _arguments(
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
-    wrappers.append(Checked)
+    wrappers += [partial(wrap, names=names), Checked]
     if mode == "train":
         wrappers.append(partial(Recorder, resets_within=autoreset_mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":

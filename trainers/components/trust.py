@@ -11,8 +11,12 @@ from trainers.components.choices import SAVED_GROUPS
 from trainers.components.component import FOLLOWS
 from trainers.components.sections import TARGET
 
-# Packages of this library with the classes of each group, those of their components included.
-_LIBRARY = {"agent": "agents", "env": "envs", "trainer": "trainers"}
+# Packages that anyone trusts, with the classes of each group, those of their components included.
+_LIBRARY = {
+    "agent": ("agents",),
+    "env": ("envs", "gymnasium.wrappers"),
+    "trainer": ("trainers",),
+}
 
 # Settings that follow one another end after as many steps, so that a circle is noticed.
 _MAX_STEPS = 10
@@ -145,11 +149,13 @@ def trust_arguments(config: Mapping[str, Any]) -> list[str]:
 def named(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield each setting that names code, and its value.
 
-    It is a class, or a Gymnasium environment behind its module, as in `env.name=module:Name-v0`.
+    It is a class, a Gymnasium environment behind its module, as in `env.name=module:Name-v0`, or a
+    wrapper of one.
     """
     for setting, value in _leaves({group: config.get(group) for group in SAVED_GROUPS}):
         is_class = TARGET in setting.split(".")
-        if is_class or (setting == "env.name" and ":" in str(value)):
+        is_wrapper = setting.startswith("env.wrappers.")
+        if is_class or is_wrapper or (setting == "env.name" and ":" in str(value)):
             yield setting, value
 
 
@@ -173,7 +179,7 @@ def _trusting(names: Iterable[Any]) -> str:
 
 def _is_trusted(setting: str, name: str, trust: Sequence[str]) -> bool:
     package = name.partition(":")[0]
-    own = () if ":" in name else (_LIBRARY[setting.partition(".")[0]],)
+    own = () if ":" in name else _LIBRARY[setting.partition(".")[0]]
     return any(f"{package}.".startswith(f"{trusted}.") for trusted in (*own, *trust))
 
 

@@ -177,6 +177,16 @@ class Unrepeatable(Counter):
 class TupleAnswer(Counter):
     observation_space = gymnasium.spaces.Tuple((Discrete(2), Discrete(2)))
 
+    def observe(self) -> Any:
+        return self.steps % 2, self.end % 2
+
+
+class Doubled(gymnasium.ObservationWrapper):
+    """Observes twice the values, of an array alone."""
+
+    def observation(self, observation: Any) -> Any:
+        return 2 * observation
+
 
 class TakenName(Counter):
     observation_space = Dict(reward=Box(0.0, 1.0))

@@ -131,6 +131,26 @@ def test_error_names_a_missing_package_for_rendering(
             "use sync or async",
         ),
         (
+            {
+                "name": "CartPole-v1",
+                "vectorization": "vector_entry_point",
+                "wrappers": ["gymnasium.wrappers.FlattenObservation"],
+            },
+            "env.wrappers wrap single environments; use sync or async",
+        ),
+        *(
+            ({"name": "CartPole-v1", "wrappers": [wrapper]}, f"{wrapper} {reason}")
+            for wrapper, reason in (
+                ("gymnasium.wrappers.Flat", "cannot be imported .*; write PACKAGE.CLASS"),
+                ("nowhere.Flat", "cannot be imported"),
+                ("os.path.join", "is not a class of gymnasium.Wrapper"),
+            )
+        ),
+        (
+            {"name": "CartPole-v1", "wrappers": ["gymnasium.wrappers.TimeLimit"]},
+            "cannot be made: .* missing 1 required positional argument: 'max_episode_steps'",
+        ),
+        (
             {"name": f"{MODULE}:VectorOnly-v0"},
             r"^env\.vectorization=sync: VectorOnly-v0 supports vector_entry_point only",
         ),

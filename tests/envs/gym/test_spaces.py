@@ -1,8 +1,8 @@
 """Conversion between Gymnasium spaces and tensors."""
 
+import re
 from pathlib import Path
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -23,6 +23,8 @@ from torchrl.data import Bounded, Categorical, Unbounded
 from envs.gym import GymnasiumEnv
 from envs.gym.actions import actions_of
 from envs.gym.observations import Checked, Observations
+from envs.gym.wrappers import wrap
+from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE, Counter, DictCounter, NestedChoices
 from torchrl_gpu.errors import ConfigurationError
 from trainers import load_policy
@@ -174,18 +176,41 @@ def test_an_environment_wrapped_as_an_error_advises_is_read(
     env = Counter()
     monkeypatch.setattr(env, "observation_space", space)
     monkeypatch.setattr(env, "observe", space.sample)
-    with pytest.raises(ConfigurationError, match="register the environment as ") as caught:
+    with pytest.raises(ConfigurationError) as caught:
         Observations(space)
-    advice = str(caught.value).rpartition(" as ")[2]
-    wrapped = eval(advice, {"gymnasium": gymnasium, "env": env})
+    wrapped = wrap(env, re.findall(r"env\.wrappers=\[(.+)\]$", str(caught.value)))
     observation, _ = Checked(wrapped).reset()
     assert "observation" in Observations(wrapped.observation_space).read(observation[None])
 
 
-@pytest.mark.parametrize("space", [Sequence(Discrete(2)), Graph(Box(0.0, 1.0, (2,)), None)])
-def test_spaces_that_cannot_be_flattened_need_a_transform(space: Space) -> None:
-    with pytest.raises(ConfigurationError, match=r"register .*\.TransformObservation"):
+class MissionSpace(Space):
+    """A space of another package, which does not say whether it can be flattened."""
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (Sequence(Discrete(2)), "Sequence space are"),
+        (Graph(Box(0.0, 1.0, (2,)), None), "Graph space are"),
+        (Dict(sight=Box(0.0, 1.0), task=Dict(goal=MissionSpace())), r"Mission space \(task.goal\)"),
+    ],
+)
+def test_spaces_that_cannot_be_flattened_need_another_wrapper(space: Space, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{said}.*env.wrappers=\[PACKAGE.CLASS\]$"):
         Observations(space)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_wrappers_are_around_each_copy_from_the_first_to_the_last(
+    make_gym: MakeGym, vectorization: str
+) -> None:
+    flatten = "gymnasium.wrappers.FlattenObservation"
+    doubled = f"{MODULE}.Doubled"
+    name, ways = f"{MODULE}:TupleAnswer-v0", {"vectorization": vectorization}
+    env = make_gym(name, wrappers=[flatten, doubled], **ways)
+    assert env.rollout(2)["observation"].sum(-1).eq(4).all()  # two choices, one-hot
+    with pytest.raises(ConfigurationError, match="Tuple space"):
+        make_gym(name, wrappers=[doubled], **ways)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ CLASSES: dict[str, Hostile] = {
     "encoder": (("agent", "encoder", "_target_"), "own_robots.Seen"),
     "no name": (("env", "_target_"), {}),
     "Gymnasium id": (("env", "name"), "this:CartPole-v1"),
+    "wrapper": (("env", "wrappers"), ["this.World"]),
 }
 VALUES: dict[str, Hostile] = {
     "environment variable": (("agent", "gamma"), "${oc.env:SECRET}"),
@@ -137,6 +138,8 @@ def test_a_file_imports_no_class_that_the_user_does_not_trust(
     file = spoilt(checkpoint, tmp_path, CLASSES[case])
     if way in PROGRAM or case in ("agent", "encoder"):
         place, name = CLASSES[case]
+        if isinstance(name, list):
+            place, name = (*place, "0"), name[0]
         with pytest.raises(ConfigurationError) as refused:
             WAYS[way](file, tmp_path)
         assert f"it names {'.'.join(place)}={name}" in str(refused.value)

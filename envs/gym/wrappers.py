@@ -1,0 +1,30 @@
+"""Wrappers of Gymnasium environments by their names."""
+
+from collections.abc import Sequence
+from pkgutil import resolve_name
+from typing import Any
+
+import gymnasium
+
+
+def wrapper_named(name: str) -> str:
+    """Return the name of a wrapper, as in `gymnasium.wrappers.FlattenObservation`, if there is one.
+
+    Raises:
+        ValueError: the class cannot be imported, or is not a wrapper.
+    """
+    try:
+        found = resolve_name(name)
+    except (AttributeError, ImportError, ValueError) as error:
+        raise ValueError(f"{name} cannot be imported ({error}); write PACKAGE.CLASS") from None
+    if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
+        raise ValueError(f"{name} is not a class of gymnasium.Wrapper")
+    return name
+
+
+def wrap(env: gymnasium.Env, names: Sequence[str]) -> gymnasium.Env:
+    """Return an environment in wrappers, the first one innermost, each called with it alone."""
+    for name in names:
+        wrapper: Any = resolve_name(name)
+        env = wrapper(env)
+    return env
