@@ -46,6 +46,7 @@ class GymnasiumEnv(Environment):
     * `reward`, `terminated`, `truncated`, `done` `[num_envs, 1]`: values of Gymnasium, with rewards
       clipped by `clip_rewards`. A time limit truncates. `next` holds the true last observation of
       an episode.
+    * `success` `[num_envs, 1]`, bool, with the argument `success` only.
     * `active` `[num_envs, 1]`, bool, with `next_step` autoreset only: false where the next step
       resets the environment. That step ignores the action, has reward 0 and is not a transition.
 
@@ -79,6 +80,9 @@ class GymnasiumEnv(Environment):
         wrappers: wrappers of Gymnasium around each copy, the first one innermost, by the names of
             their classes, as in `gymnasium.wrappers.FlattenObservation`; each class is called with
             the environment alone. Not with `vector_entry_point`.
+        success: entry of Gymnasium's `info` that says whether the task is solved, such as
+            `is_success`; at the last step of an episode it is the success of the episode. None to
+            judge by returns.
         seed: random seed of the first reset; copy i uses seed + i.
         options: keyword arguments of `gymnasium.make`; None for no further arguments. With them,
             the copies take one random step before the first episode, to refuse wrong ones early.
@@ -105,6 +109,7 @@ class GymnasiumEnv(Environment):
         atari_preprocessing: bool | None = None,
         terminal_on_life_loss: bool = False,
         wrappers: Sequence[Annotated[str, AfterValidator(wrapper_named)]] = (),
+        success: str | None = None,
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,
@@ -149,7 +154,7 @@ class GymnasiumEnv(Environment):
             raise ConfigurationError(f"env.name={name}: {error}") from None
         if options:
             try_options(self._vector, name, options)
-        self._episodes = episodes_of(self._vector, observations, seed)
+        self._episodes = episodes_of(self._vector, observations, seed, success)
         self._begun: Tensor | None = None  # the actions of the step in flight
         self._has_failed = False
         self._processes = self._vector if isinstance(self._vector, WatchedVectorEnv) else None
@@ -173,6 +178,8 @@ class GymnasiumEnv(Environment):
         spec = self._stacks.spec(observations.spec(num_envs))
         if isinstance(self._episodes, NextStepEpisodes):
             spec["active"] = Binary(1, (num_envs, 1), dtype=torch.bool)
+        if success is not None:
+            spec["success"] = Binary(1, (num_envs, 1), dtype=torch.bool)
         self.observation_spec = spec
         self.action_spec = self._actions.spec
         self.reward_spec = Unbounded((num_envs, 1), dtype=torch.float32)

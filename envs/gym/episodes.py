@@ -28,16 +28,29 @@ Tensors = dict[str, Tensor]
 class Episodes:
     """Episodes without autoreset: `restart` resets any environment at any time.
 
+    Args:
+        vector: environments to step.
+        observations: conversion of their observations.
+        seed: random seed of the first `begin`.
+        success: entry of `info` that says whether the task is solved; None for none.
+
     Attributes:
         seed: random seed of the next `begin`; None to continue the random sequence.
         over: whether the last step ended the episode, bool `[num_envs]`.
     """
 
-    def __init__(self, vector: VectorEnv, observations: Observations, seed: int | None) -> None:
+    def __init__(
+        self,
+        vector: VectorEnv,
+        observations: Observations,
+        seed: int | None,
+        success: str | None,
+    ) -> None:
         self.seed = seed
         self.over: NDArray[np.bool_] = np.zeros(vector.num_envs, np.bool_)
         self._vector = vector
         self._observations = observations
+        self._success = success
         self._current: Tensors = {}
         # The result of a step that has begun, once `wait` has it.
         self._arrived: Any = None
@@ -48,13 +61,13 @@ class Episodes:
         return bool(self._current)
 
     def begin(self) -> Tensors:
-        """Start new episodes everywhere; return observations and done flags, all false, by key."""
+        """Start new episodes everywhere; return observations and flags, all false, by key."""
         with quiet_workers(self._vector):
             batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
         self._current = self._observations.read(batch)
-        return self._with_false_dones(self._current)
+        return self._with_false_flags(self._current)
 
     def restart(self, chosen: NDArray[np.bool_]) -> Tensors:
         """Start a new episode in chosen environments, bool `[num_envs]`; or in none.
@@ -72,7 +85,7 @@ class Episodes:
             return self.begin()
         if chosen.any():
             self._current = self._restart(chosen)
-        return self._with_false_dones(self._current)
+        return self._with_false_flags(self._current)
 
     def wait(self) -> None:
         """Wait for the step that has begun in the processes of an `AsyncVectorEnv`."""
@@ -94,7 +107,11 @@ class Episodes:
 
         Returns:
             Observations by key, the last one of an episode that has ended; and `reward` float32,
-            `terminated`, `truncated` and `done` bool, each `[num_envs, 1]`.
+            `terminated`, `truncated`, `done` and, if it is read, `success` bool, each
+            `[num_envs, 1]`.
+
+        Raises:
+            ConfigurationError: the info of the end of an episode lacks the entry of success.
         """
         if action is None:
             self.wait()
@@ -111,11 +128,26 @@ class Episodes:
                 self._current[key] = x.index_copy(0, rows, before[key][rows])
         return {
             **self._current,
+            **self._successes(info),
             "reward": _column(reward, np.float32),
             "terminated": _column(terminated, np.bool_),
             "truncated": _column(truncated, np.bool_),
             "done": _column(self.over, np.bool_),
         }
+
+    def _successes(self, info: Mapping[str, Any]) -> Tensors:
+        """Return `success` bool `[num_envs, 1]`, if it is read."""
+        if self._success is None:
+            return {}
+        last = info.get("final_info", info)  # with `same_step`, `info` is that of the next episode
+        if (self.over & ~self._lost() & ~_known(last, self._success)).any():
+            names = ", ".join(name for name in last if not name.startswith("_"))
+            raise ConfigurationError(
+                f"env.success={self._success}: the info of the last step of an episode lacks this "
+                f"entry; it has {names or 'none'}"
+            )
+        success = np.where(self.over, _flag(last, self._success), _flag(info, self._success))
+        return {"success": _column(success, np.bool_)}
 
     def _lost(self) -> NDArray[np.bool_]:
         """Return whether the last step lost the process of an environment, bool `[num_envs]`."""
@@ -169,9 +201,10 @@ class Episodes:
         """Return whether all repeated episodes that ended were over when saved."""
         return not (ended & ~over).any()
 
-    def _with_false_dones(self, observations: Tensors) -> Tensors:
+    def _with_false_flags(self, observations: Tensors) -> Tensors:
         false = np.zeros_like(self.over)
-        return {**observations, **{key: _column(false, np.bool_) for key in DONE_NAMES}}
+        flags = DONE_NAMES if self._success is None else (*DONE_NAMES, "success")
+        return {**observations, **{key: _column(false, np.bool_) for key in flags}}
 
     def _observations_after_step(self, batch: Any, info: dict[str, Any]) -> Tensors:
         return self._observations.read(batch)
@@ -258,16 +291,28 @@ class NextStepEpisodes(Episodes):
         return _column(np.ones_like(self.over), np.bool_)
 
 
+def _known(info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
+    """Return the environments whose `info` has an entry, bool `[num_envs]`, or false for none."""
+    return np.asarray(info.get(f"_{name}", False), np.bool_)
+
+
+def _flag(info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
+    """Return an entry of `info` as bool `[num_envs]`, false where it is missing."""
+    return np.where(_known(info, name), info.get(name, False), False).astype(np.bool_)
+
+
 def _column(values: NDArray, dtype: DTypeLike) -> Tensor:
     """Return a copy of `values` `[N]` as a tensor `[N, 1]`."""
     return torch.from_numpy(np.array(values, dtype).reshape(-1, 1))
 
 
-def episodes_of(vector: VectorEnv, observations: Observations, seed: int | None) -> Episodes:
+def episodes_of(
+    vector: VectorEnv, observations: Observations, seed: int | None, success: str | None
+) -> Episodes:
     """Return the `Episodes` for the autoreset mode of a vector environment."""
     kinds = {
         AutoresetMode.DISABLED: Episodes,
         AutoresetMode.SAME_STEP: SameStepEpisodes,
         AutoresetMode.NEXT_STEP: NextStepEpisodes,
     }
-    return kinds[vector.metadata["autoreset_mode"]](vector, observations, seed)
+    return kinds[vector.metadata["autoreset_mode"]](vector, observations, seed, success)

@@ -188,6 +188,17 @@ class Doubled(gymnasium.ObservationWrapper):
         return 2 * observation
 
 
+class Solver(Counter):
+    """Counter that is solved at every third step; its first `info` says so too."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+        return super().reset(seed=seed)[0], {"solved": True}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        *result, _ = super().step(action)
+        return *result, {"solved": np.bool_(self.steps % 3 == 0)}
+
+
 class TakenName(Counter):
     observation_space = Dict(reward=Box(0.0, 1.0))
 
@@ -310,6 +321,7 @@ _ALL = (
     WrongAnswer,
     Unrepeatable,
     TupleAnswer,
+    Solver,
     TakenName,
     NestedChoices,
     TwoNames,

@@ -83,6 +83,31 @@ def test_transitions_equal_those_of_gymnasium(
 
 
 @pytest.mark.parametrize("autoreset", MODES)
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_success_is_that_of_the_info_of_each_step(
+    make_gym: MakeGym, vectorization: str, autoreset: str
+) -> None:
+    env = make_gym(vectorization, autoreset, name=f"{MODULE}:Solver-v0", success="solved")
+    rollout = env.rollout(60, act, break_when_any_done=False)
+    if autoreset == "next_step":
+        rollout = rollout[rollout["active"].squeeze(-1)]
+    after = rollout["next"]
+    solved = after["observation"][..., 1:] % 3 == 0
+    assert after["success"].equal(solved)
+    assert {*after["success"][after["done"]].tolist()} == {True, False}
+    assert not env.reset()["success"].any(), "of an episode that begins"
+
+
+@pytest.mark.parametrize("autoreset", MODES)
+def test_an_info_without_success_is_refused_at_the_end_of_an_episode(
+    make_gym: MakeGym, autoreset: str
+) -> None:
+    env = make_gym("sync", autoreset, name=f"{MODULE}:Solver-v0", success="is_success")
+    with pytest.raises(ConfigurationError, match=r"^env.success=is_success: .*; it has solved$"):
+        env.rollout(6, act, break_when_any_done=False)
+
+
+@pytest.mark.parametrize("autoreset", MODES)
 def test_step_and_maybe_reset_equals_that_of_torchrl(make_gym: MakeGym, autoreset: str) -> None:
     def collect(step: Callable[[GymnasiumEnv, TensorDictBase], Any]) -> TensorDictBase:
         env = make_gym("sync", autoreset)
