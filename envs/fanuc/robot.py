@@ -235,9 +235,10 @@ def _serial_chain(root: ElementTree.Element) -> list[ElementTree.Element]:
         f"needs {MIN_JOINTS} to {MAX_JOINTS} revolute joints in one serial chain, but its moving "
         f"joints are {found}"
     )
+    advice = 'write type="fixed" for a gripper, type="revolute" with limits for continuous joints'
     right_number = MIN_JOINTS <= len(moving) <= MAX_JOINTS
     if not right_number or any(joint.get("type") != "revolute" for joint in moving):
-        raise _InvalidDescriptionError(wrong)
+        raise _InvalidDescriptionError(f"{wrong}; {advice}")
     joint_above = {_link(joint, "child"): joint for joint in all_joints}
     chain: dict[int, ElementTree.Element] = {}
     for joint in moving:

@@ -111,7 +111,7 @@ def _edited(text: str) -> str:
         ("not XML at all", r"is not XML \(.*\); name a \.urdf file"),
         ("<html></html>", "is not a URDF"),
         ("<mujoco/>", "is MJCF; fanuc reads URDF alone, env=lift_cube reads both"),
-        ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none"),
+        ('<robot name="r"><link name="a"/></robot>', "4 to 8 revolute joints.*none; write"),
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
         (_edited('</robot> => <link name="loose"/></robot>'), "one base link.*base_link, loose"),
