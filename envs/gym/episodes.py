@@ -17,7 +17,6 @@ from torch import Tensor
 
 from envs.gym.observations import Observations
 from envs.gym.processes import WatchedVectorEnv
-from envs.gym.vector import quiet_workers
 from torchrl_gpu.environments.environment import DONE_NAMES, EpisodesLostError
 from torchrl_gpu.environments.recording import announced, as_arrays, as_tensors
 from torchrl_gpu.errors import ConfigurationError
@@ -62,8 +61,7 @@ class Episodes:
 
     def begin(self) -> Tensors:
         """Start new episodes everywhere; return observations and flags, all false, by key."""
-        with quiet_workers(self._vector):
-            batch, _ = self._vector.reset(seed=self.seed)
+        batch, _ = self._vector.reset(seed=self.seed)
         self.seed = None
         self.over = np.zeros_like(self.over)
         self._current = self._observations.read(batch)
@@ -90,8 +88,7 @@ class Episodes:
     def wait(self) -> None:
         """Wait for the step that has begun in the processes of an `AsyncVectorEnv`."""
         if self._arrived is None:
-            with quiet_workers(self._vector):
-                self._arrived = self._vector.step_wait()
+            self._arrived = self._vector.step_wait()
 
     def discard(self) -> None:
         """Wait for the step that has begun, and forget its result."""
@@ -117,8 +114,7 @@ class Episodes:
             self.wait()
             result, self._arrived = self._arrived, None
         else:
-            with quiet_workers(self._vector):
-                result = self._vector.step(action)
+            result = self._vector.step(action)
         batch, reward, terminated, truncated, info = result
         self.over = np.logical_or(terminated, truncated)
         before, self._current = self._current, self._observations_after_step(batch, info)
@@ -190,7 +186,7 @@ class Episodes:
         vector.set_attr("episode", [as_arrays(record) for record in records])
         is_watched = isinstance(vector, WatchedVectorEnv)
         patient = vector.without_timeout() if is_watched else nullcontext()
-        with announced(records), quiet_workers(vector), patient:
+        with announced(records), patient:
             vector.reset()
         over, ended = state["over"].numpy(), np.array(vector.get_attr("owes_reset"))
         if not (all(vector.get_attr("repeated")) and self._ends(ended, over)):
@@ -210,8 +206,7 @@ class Episodes:
         return self._observations.read(batch)
 
     def _restart(self, chosen: NDArray[np.bool_]) -> Tensors:
-        with quiet_workers(self._vector):
-            batch, _ = self._vector.reset(options={"reset_mask": chosen})
+        batch, _ = self._vector.reset(options={"reset_mask": chosen})
         return self._observations.read(batch)
 
     def _check_over(self, chosen: NDArray[np.bool_]) -> None:

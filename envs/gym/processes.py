@@ -137,6 +137,8 @@ class WatchedVectorEnv(AsyncVectorEnv):
 
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
         plays = self._state in (AsyncState.WAITING_STEP, AsyncState.WAITING_RESET)
+        level = gymnasium.logger.min_level
+        gymnasium.logger.min_level = gymnasium.logger.ERROR + 1  # the exception is raised as well
         try:
             super()._raise_if_errors(successes)
         except (ConfigurationError, WorkerError):
@@ -149,6 +151,8 @@ class WatchedVectorEnv(AsyncVectorEnv):
             raise WorkerError(
                 f"the result of a step or reset cannot be read: {kind}: {one_line(error)}"
             ) from None
+        finally:
+            gymnasium.logger.min_level = level
 
     @contextlib.contextmanager
     def without_timeout(self) -> Iterator[None]:

@@ -8,15 +8,14 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import Error as GymnasiumError
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, VectorEnv
 
 from envs.gym.atari import THREAD_OPTIONS, WRAPPED_OPTIONS, Preprocessing
 from envs.gym.observations import Checked
@@ -134,9 +133,8 @@ def try_options(vector: VectorEnv, name: str, options: Mapping[str, Any]) -> Non
     """
     vector.action_space.seed(0)
     try:
-        with quiet_workers(vector):
-            vector.reset(seed=0)
-            vector.step(vector.action_space.sample())
+        vector.reset(seed=0)
+        vector.step(vector.action_space.sample())
     except Exception as error:
         vector.close()
         if isinstance(error, ConfigurationError):
@@ -281,18 +279,6 @@ def _as_worker_error(error: Exception) -> Exception:
     text = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
     file = frames.tb_frame.f_code.co_filename
     return WorkerError(f"{type(error).__name__} in {file}\n{text}")
-
-
-@contextmanager
-def quiet_workers(vector: VectorEnv) -> Iterator[None]:
-    """Silence Gymnasium's report of an exception in a worker, because it is raised as well."""
-    level = gymnasium.logger.min_level
-    if isinstance(vector, AsyncVectorEnv):
-        gymnasium.logger.min_level = gymnasium.logger.ERROR + 1
-    try:
-        yield
-    finally:
-        gymnasium.logger.min_level = level
 
 
 def _check(vector: VectorEnv, env_id: str, autoreset: Autoreset | None, mode: Mode) -> None:
