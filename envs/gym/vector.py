@@ -163,13 +163,18 @@ def _make_processes(
     wrappers: Iterable[Callable[[gymnasium.Env], gymnasium.Env]],
     **options: Any,
 ) -> WatchedVectorEnv:
-    """Make a vector environment of processes, as `gymnasium.make_vec` makes others."""
+    """Make a vector environment of processes, as `gymnasium.make_vec` makes others.
+
+    A process is limited to one thread and ignores signals, which the program handles.
+    """
     parent, program = parent_of_workers(), os.getpid()
 
     def make() -> gymnasium.Env:
-        if os.getpid() != program:
+        if os.getpid() != program:  # Gymnasium also makes one here, for its spaces
             end_with(parent)
             wake_without_preempting()
+            ignore_stop_signals()
+            compute_on_one_thread()
         env = gymnasium.make(name, **options)
         for wrapper in wrappers:
             env = wrapper(env)
@@ -236,20 +241,8 @@ def _arguments(
         # TorchRL sets spawn as the default start method, and spawned workers import the main module
         # and torch. Gymnasium's default on Linux is fork.
         arguments["vector_kwargs"]["context"] = "fork" if sys.platform == "linux" else None
-        wrappers.append(partial(_prepare_worker, os.getpid()))
+        wrappers.append(_Traced)
     return arguments | {"wrappers": tuple(wrappers)}
-
-
-def _prepare_worker(parent: int, env: gymnasium.Env) -> gymnasium.Env:
-    """Limit a worker process to one thread, and make it ignore signals, which the parent handles.
-
-    Acts as a wrapper of an environment, because Gymnasium calls wrappers in the worker process.
-    """
-    if os.getpid() == parent:
-        return env
-    ignore_stop_signals()
-    compute_on_one_thread()
-    return _Traced(env)
 
 
 class _Traced(gymnasium.Wrapper):
