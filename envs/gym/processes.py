@@ -94,26 +94,10 @@ class WatchedVectorEnv(AsyncVectorEnv):
         self.parent_pipes = [_Worker(self, *each) for each in enumerate(self.parent_pipes)]
         super()._check_spaces()
 
-    def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """Wait for the end of a reset: see `AsyncVectorEnv.reset_wait`."""
-        self.patience = Patience(self.step_timeout)
-        return super().reset_wait(timeout)
-
     def step_wait(self, timeout: float | None = None) -> Any:
         """Wait for the end of a step: see `AsyncVectorEnv.step_wait`."""
-        self.patience = Patience(self.step_timeout)
         self.lost = np.zeros_like(self.lost)
         return super().step_wait(timeout)
-
-    def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """Wait for the end of a call: see `AsyncVectorEnv.call_wait`."""
-        self.patience = Patience(self.step_timeout)
-        return super().call_wait(timeout)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of the environments: see `AsyncVectorEnv.set_attr`."""
-        self.patience = Patience(self.step_timeout)
-        super().set_attr(name, values)
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """Close the environments and end their processes, also those that do not answer.
@@ -216,6 +200,10 @@ class _Worker:
         """Send a command."""
         self._message = message
         command, data = message
+        # All processes share the time of a command, which begins with the first message. The first
+        # command has the longer time of a start.
+        if self._index == 0 and command != "_check_spaces":
+            self._vector.patience = Patience(self._vector.step_timeout)
         if command == "reset":
             self._seed = self._seed if data["seed"] is None else data["seed"]
             self._is_over = self._is_begun = self.owes_truncation = False
@@ -309,15 +297,6 @@ class _Worker:
     @property
     def _name(self) -> str:
         return f"process {self._process.pid} of environment {self._index}"
-
-    @property
-    def closed(self) -> bool:
-        """Whether the pipe is closed."""
-        return self._pipe.closed
-
-    def poll(self, timeout: float | None = 0.0) -> bool:
-        """Return whether there is an answer."""
-        return self._pipe.poll(timeout)
 
     def close(self) -> None:
         """Close the pipe."""
