@@ -12,7 +12,7 @@ from torchrl.envs import StepCounter, TransformedEnv, check_env_specs
 
 from envs.fanuc import FanucEnv
 from envs.fanuc.reward import ACTION_COST, HOLD_COST, PROGRESS_REWARD, STEP_COST, SUCCESS_REWARD
-from envs.fanuc.robot import CONTROL_RATE, load_robot
+from envs.fanuc.robot import CONTROL_RATE
 from envs.fanuc.worker_pool import WorkerPool
 from tests.helpers.environments import trajectory
 from tests.helpers.ranks import on_ranks
@@ -372,17 +372,6 @@ def test_discrete_actions_move_one_joint_fast_or_slowly(make_env: MakeEnv) -> No
     assert moved.abs().max() < 5e-3
 
 
-def test_properties_have_physical_units(make_env: MakeEnv) -> None:
-    env = make_env()
-    tensordict = env.reset()
-    _act(env, torch.full((4, 6), 0.2), tensordict)
-    distance = (env.target - env.tool_position).norm(dim=-1)
-    near = env.observe()["observation"][:, 34]
-    torch.testing.assert_close((-distance / 0.05).exp(), near, atol=1e-5, rtol=1e-4)
-    assert env.joint_velocities.shape == env.joint_positions.shape == (4, 6)
-    assert env.capabilities.step_seconds == pytest.approx(1 / 60)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_reset_heals_an_arm_after_a_non_finite_action(make_env: MakeEnv, value: float) -> None:
     env, calm = make_env(), make_env()
@@ -514,7 +503,7 @@ def _chain(joints: int) -> str:
 def test_the_smallest_and_the_largest_number_of_joints(
     make_env: MakeEnv, tmp_path: Path, joints: int
 ) -> None:
-    file = tmp_path / "chain.urdf"
+    file = tmp_path / "a chain.urdf"
     file.write_text(_chain(joints))
     env = make_env(urdf=str(file), mode="eval")
     check_env_specs(env)
@@ -533,15 +522,6 @@ def test_any_number_of_arms(make_env: MakeEnv) -> None:
     env = make_env(num_envs=11, num_workers=3)
     assert env.rollout(2).shape == (11, 2)
     assert len(env.worker_pids) == 3
-
-
-def test_arm_from_a_user_urdf(make_env: MakeEnv, tmp_path: Path) -> None:
-    text = Path(load_robot().urdf).read_text()
-    own = tmp_path / "long arm.urdf"
-    own.write_text(text.replace('xyz="0 0 0.3" rpy', 'xyz="0 0 0.35" rpy'))
-    env = make_env(urdf=str(own))
-    check_env_specs(env)
-    assert env.robot.reach == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torchrl.envs import EnvBase
 
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.conftest import MakeGym
-from tests.envs.gym.environments import MODULE, TIME_LIMIT
+from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import check_that_transitions_are_not_overwritten, trajectory
 from torchrl_gpu.errors import ConfigurationError
 
@@ -121,17 +121,6 @@ def test_step_and_maybe_reset_equals_that_of_torchrl(make_gym: MakeGym, autorese
     torchrl = collect(lambda env, root: EnvBase._step_and_maybe_reset(env, root))
     assert set(own.keys(True)) == set(torchrl.keys(True))
     assert (own == torchrl).all()
-
-
-def test_time_limit_truncates_and_does_not_terminate(make_gym: MakeGym) -> None:
-    rollout = make_gym().rollout(60, act, break_when_any_done=False)
-    after = rollout["next"]
-    steps, end = after["observation"][..., 1:], after["observation"][..., :1]
-    assert after["truncated"].equal(steps == TIME_LIMIT)
-    assert after["terminated"].equal(steps == end)
-    only_truncated = after["truncated"] & ~after["terminated"]
-    assert only_truncated.any()
-    assert after["done"][only_truncated].all()
 
 
 @pytest.mark.parametrize("autoreset", MODES)

@@ -56,10 +56,3 @@ def test_other_actions_than_those_of_a_begun_step_are_refused(env: GymnasiumEnv)
     with pytest.raises(RuntimeError, match="other actions"):
         env.step_and_maybe_reset(root.clone())
     assert env.step_and_maybe_reset(root)[0]["next", "reward"].shape == (2, 1)
-
-
-def test_close_ends_a_begun_step(env: GymnasiumEnv) -> None:
-    env.begin_step(env.rand_action(env.reset()))
-    processes = env._vector.processes
-    env.close()
-    assert not any(process.is_alive() for process in processes)

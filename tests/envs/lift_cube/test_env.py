@@ -250,10 +250,9 @@ def test_capabilities_are_known_before_the_scene_is_built(lift: LiftCubeEnv) -> 
         assert len(elements) == spec.shape[-1]
 
 
-@pytest.mark.parametrize("index", [0, 1])
-def test_only_demonstrations_are_drawn(lift: LiftCubeEnv, index: int) -> None:
+def test_only_demonstrations_are_drawn(lift: LiftCubeEnv) -> None:
     with pytest.raises(ConfigurationError, match="only in mode=demo"):
-        lift.render(index)
+        lift.render()
 
 
 def test_a_range_beyond_the_workspace_is_refused_before_genesis_starts(

@@ -409,11 +409,6 @@ def test_more_seas_than_memory_holds_are_refused_with_a_number_that_fits() -> No
         MarineNavEnv(num_envs=1_000_000)
 
 
-def test_schedule_without_effect_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"^env\.schedule: without effect; add env\.curr"):
-        MarineNavEnv(num_envs=1, schedule=[(0, 3, 0, 30.0)])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("difficulty", ["curriculum", "mixture"])
 def test_steps_with_resets_read_nothing_on_the_host(
@@ -550,13 +545,6 @@ def test_seas_that_cannot_be_captured_name_their_setting(
         ConfigurationError, match=r"^env\.graphs: the step of the seas .*; use env\.graphs=off$"
     ):
         trajectory(env, actions)
-
-
-def test_capturing_is_refused_on_a_device_without_graphs() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"^env\.graphs=on: cpu cannot capture graphs; use"
-    ):
-        MarineNavEnv(num_envs=1, graphs="on")
 
 
 def test_steps_compile_to_one_graph() -> None:

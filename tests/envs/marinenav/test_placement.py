@@ -86,6 +86,8 @@ def test_stages_can_differ_between_seas() -> None:
         ({"curriculum": True, "schedule": [(0, 3, 9, 30.0)]}, "num_obstacles=4"),
         ({"mixture": True, "num_robots": 4}, "num_robots=4"),
         ({"mixture": True, "curriculum": True}, "set one"),
+        ({"schedule": [(0, 3, 0, 30.0)]}, "env.schedule: without effect; add env.curriculum=true"),
+        ({"graphs": "on"}, "env.graphs=on: cpu cannot capture graphs; use env.graphs=off"),
     ],
 )
 def test_invalid_settings_raise_one_line_errors(settings: dict[str, object], text: str) -> None:
