@@ -20,7 +20,6 @@ from agents.modules.encoders import (
     DetachedEncoder,
     Encodable,
     Encoder,
-    Features,
     NormalizedEncoder,
 )
 from agents.modules.normalization import ObservationNormalizer
@@ -206,7 +205,7 @@ class Agent(CheckedFields, Resumable, ABC):
         """
         if not self.encoder.shared:
             return observation
-        return Features(network.get_submodule("encoder")(observation))
+        return network.get_submodule("encoder")(observation)
 
     def build_policy(self, actor: Actor, exploration: Exploration | None = None) -> PolicyWrapper:
         """Return the policy that acts by an actor: see `PolicyWrapper`."""

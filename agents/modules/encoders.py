@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 import torch
 from pydantic import Field
@@ -51,26 +51,19 @@ class Encoder(nn.Module, ABC):
         """
 
 
-class Features(NamedTuple):
-    """Observations that an encoder has encoded already, for all networks that share it."""
-
-    values: Tensor  # features `[*B, width]`, float32
-
-
-# Observations by key, or their features.
-Encodable: TypeAlias = Observations | Features
+# Observations by key, or their features `[*B, width]`, encoded once for all networks that share an
+# encoder.
+Encodable: TypeAlias = Observations | Tensor
 
 
 def features_of(encoder: Encoder, observation: Encodable) -> Tensor:
     """Return the features `[*B, width]` of observations, unless they are encoded already."""
-    return observation.values if isinstance(observation, Features) else encoder(observation)
+    return observation if isinstance(observation, Tensor) else encoder(observation)
 
 
 def detached(observation: Encodable) -> Encodable:
     """Return observations or features through which no gradient reaches an encoder."""
-    if isinstance(observation, Features):
-        return Features(observation.values.detach())
-    return observation
+    return observation.detach() if isinstance(observation, Tensor) else observation
 
 
 class EncoderFactory(CheckedFields, ABC):
