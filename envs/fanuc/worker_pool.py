@@ -267,8 +267,8 @@ class WorkerPool:
         interrupted = [worker for worker in self._workers if worker.stepping]
         for worker in interrupted:
             _reap(worker.process, 0)
+            worker.losses = 0  # this process was not lost
             self._restart(worker)
-            worker.losses = 0
         return bool(interrupted)
 
     def _replace(self, worker: _Worker) -> None:

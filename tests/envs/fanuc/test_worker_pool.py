@@ -173,6 +173,16 @@ def test_workers_lost_again_and_again_end_the_run_in_one_line(make_env: MakeEnv)
         env.step(root)
 
 
+def test_a_step_may_be_undone_after_workers_were_lost_again_and_again(make_env: MakeEnv) -> None:
+    env = make_env()
+    root = env.reset().set("action", torch.zeros(4, 6))
+    for _ in range(MAX_LOSSES):
+        psutil.Process(env.worker_pids[0]).kill()
+        env.step(root)
+    env.begin_step(root)
+    assert not env.step(root.clone())["next", "truncated"].any()
+
+
 def test_a_worker_that_cannot_start_again_ends_the_run_in_one_line(
     make_env: MakeEnv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
