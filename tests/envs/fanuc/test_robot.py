@@ -89,17 +89,6 @@ def test_a_tool_reaches_in_place_of_the_flange(mounted: str) -> None:
         load_robot(urdf=mounted, tool="hand")
 
 
-def test_an_arm_of_seven_joints_comes_with_pybullet() -> None:
-    robot = load_robot(urdf="kuka_iiwa/model.urdf")
-    assert robot.num_joints == 7
-    assert robot.pose_map().shape == (15, 112)
-
-
-def test_fingerprint_differs_between_arms() -> None:
-    assert load_robot("lr_mate_200ic").fingerprint == load_robot("lr_mate_200ic").fingerprint
-    assert load_robot("lr_mate_200ic").fingerprint != load_robot("lr_mate_200id").fingerprint
-
-
 def _edited(text: str) -> str:
     old, new = text.split(" => ")
     return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(old, new)
