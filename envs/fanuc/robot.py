@@ -181,8 +181,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         for name, count in Counter(each.get("name", "") for each in root.findall(tag)).items():
             if count > 1:
                 raise _InvalidDescriptionError(f'needs one <{tag} name="{name}">, but has {count}')
-    joints = _serial_chain(root)
-    places = _places(root, joints)
+    joints, places = _serial_chain(root)
     axes = np.array([_numbers(joint.find("axis"), "xyz", "1 0 0", 3) for joint in joints])
     names = [joint.get("name", "") for joint in joints]
     limits = [_require(joint, "limit") for joint in joints]
@@ -226,8 +225,13 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
     return robot
 
 
-def _serial_chain(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the moving joints from base to flange."""
+def _serial_chain(
+    root: ElementTree.Element,
+) -> tuple[list[ElementTree.Element], dict[str, tuple[int, Array]]]:
+    """Return the moving joints from base to flange; and for each link its body and pose, by name.
+
+    The pose `[4, 4]` is in the frame of the body.
+    """
     all_joints = root.findall("joint")
     moving = [joint for joint in all_joints if joint.get("type") != "fixed"]
     found = ", ".join(f"{joint.get('name')} ({joint.get('type')})" for joint in moving) or "none"
@@ -239,62 +243,50 @@ def _serial_chain(root: ElementTree.Element) -> list[ElementTree.Element]:
     right_number = MIN_JOINTS <= len(moving) <= MAX_JOINTS
     if not right_number or any(joint.get("type") != "revolute" for joint in moving):
         raise _InvalidDescriptionError(f"{wrong}; {advice}")
-    joint_above = {_link(joint, "child"): joint for joint in all_joints}
-    chain: dict[int, ElementTree.Element] = {}
-    for joint in moving:
-        above, depth = joint_above.get(_link(joint, "parent")), 0
-        for _ in all_joints:  # bounded, because the file can contain a loop
-            if above is None:
-                break
-            depth += above.get("type") != "fixed"
-            above = joint_above.get(_link(above, "parent"))
-        chain[depth] = joint
-    if sorted(chain) != list(range(len(moving))):
-        raise _InvalidDescriptionError(f"{wrong}, which are not one behind the other")
-    return [chain[depth] for depth in range(len(moving))]
-
-
-def _places(
-    root: ElementTree.Element, joints: list[ElementTree.Element]
-) -> dict[str, tuple[int, Array]]:
-    """Return the body of each link, and its pose `[4, 4]` in the frame of the body."""
     below: dict[str, list[ElementTree.Element]] = {}
-    for joint in root.findall("joint"):
+    for joint in all_joints:
         below.setdefault(_link(joint, "parent"), []).append(joint)
-    children = {_link(joint, "child") for joint in root.findall("joint")}
+    children = [_link(joint, "child") for joint in all_joints]
     links = [link.get("name", "") for link in root.findall("link")]
+    for name in (*below, *children):
+        if name not in links:
+            raise _InvalidDescriptionError(f"has no link {name}")
     places = {name: (0, np.eye(4)) for name in links if name not in children}
     if len(places) > 1:
         raise _InvalidDescriptionError(f"needs one base link, but has {', '.join(places)}")
+    chain: list[ElementTree.Element] = []
     waiting = list(places)
     while waiting:
         name = waiting.pop()
         body, pose = places[name]
         for joint in below.get(name, []):
             child = _link(joint, "child")
-            if child not in links:
-                raise _InvalidDescriptionError(f"has no link {child}")
-            moves = joint in joints
-            places[child] = (
-                (joints.index(joint) + 1, np.eye(4)) if moves else (body, pose @ _pose(joint))
-            )
+            if child in places:
+                raise _InvalidDescriptionError(f"needs one joint above link {child}")
+            if joint not in moving:
+                places[child] = body, pose @ _pose(joint)
+            elif body == len(chain):
+                chain.append(joint)
+                places[child] = len(chain), np.eye(4)
+            else:
+                raise _InvalidDescriptionError(f"{wrong}, which are not one behind the other")
             waiting.append(child)
-    for name in [_link(joint, "parent") for joint in joints]:
+    for name in links:
         if name not in places:
-            raise _InvalidDescriptionError(f"has no link {name}")
-    return places
+            raise _InvalidDescriptionError(f"has no base link above {name}")
+    return chain, places
 
 
 def _masses(root: ElementTree.Element, places: Mapping[str, tuple[int, Array]]) -> Array:
     """Return the mass of each body, kg; PyBullet gives 1 kg to a link without `<inertial>`."""
     masses = np.zeros(1 + max(index for index, _ in places.values()))
     for link in root.findall("link"):
-        if (name := link.get("name", "")) in places:
-            given = link.find("inertial/mass")
-            mass = 1.0 if given is None else _number(given, "value")
-            if mass < 0:
-                raise _InvalidDescriptionError(f"needs a link {name} without a negative mass")
-            masses[places[name][0]] += mass
+        name = link.get("name", "")
+        given = link.find("inertial/mass")
+        mass = 1.0 if given is None else _number(given, "value")
+        if mass < 0:
+            raise _InvalidDescriptionError(f"needs a link {name} without a negative mass")
+        masses[places[name][0]] += mass
     return masses
 
 
@@ -305,8 +297,7 @@ def _capsules(
     bar_radius: float,
 ) -> Iterator[Capsule]:
     """Yield the collision bodies, base first; `ends` has the end of the bar of each body."""
-    links = [link for link in root.findall("link") if link.get("name", "") in places]
-    for link in sorted(links, key=lambda link: places[link.get("name", "")][0]):
+    for link in sorted(root.findall("link"), key=lambda link: places[link.get("name", "")][0]):
         index, frame = places[link.get("name", "")]
         for element in link.findall("collision"):
             pose = frame @ _pose(element)

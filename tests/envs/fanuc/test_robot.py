@@ -89,6 +89,13 @@ def test_a_tool_reaches_in_place_of_the_flange(mounted: str) -> None:
         load_robot(urdf=mounted, tool="hand")
 
 
+LOOP = """
+<link name="x"/>
+<joint name="a" type="fixed"><parent link="base_link"/><child link="x"/></joint>
+<joint name="b" type="fixed"><parent link="x"/><child link="x"/></joint>
+</robot>"""
+
+
 def _edited(text: str) -> str:
     old, new = text.split(" => ")
     return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(old, new)
@@ -104,6 +111,12 @@ def _edited(text: str) -> str:
         (_edited('type="revolute" => type="prismatic"'), r"joint_1 \(prismatic\)"),
         (_edited('<parent link="link_5"/> => <parent link="link_4"/>'), "one behind the other"),
         (_edited('</robot> => <link name="loose"/></robot>'), "one base link.*base_link, loose"),
+        (_edited('<child link="link_2"/> => <child link="arm"/>'), "has no link arm"),
+        (
+            _edited('<parent link="base_link"/> => <parent link="link_6"/>'),
+            "no base link above link_1",
+        ),
+        (_edited(f"</robot> => {LOOP}"), "one joint above link x"),
         (_edited('velocity="6.108652" => velocity="0"'), "velocity > 0"),
         (_edited('velocity="6.108652" => speed="1"'), 'velocity=""'),
         (_edited('<axis xyz="0 0 1"/> => <axis xyz="0 0 0"/>'), "joint_1 whose axis is not zero"),
