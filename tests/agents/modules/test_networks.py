@@ -36,15 +36,6 @@ def test_mlp_takes_any_leading_dimensions(layer_norm: bool) -> None:
     torch.testing.assert_close(outputs[2], network(inputs[2]))
 
 
-def test_critics_are_networks_side_by_side_behind_one_encoder() -> None:
-    spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
-    critics = Critics(DEFAULT_ENCODER.build(spec), 2, [8], members=2)
-    batch = TensorDict({"observation": torch.randn(7, 3)}, [7])
-    values = critics(batch, torch.randn(7, 2))
-    assert values.shape == (2, 7, 1)
-    assert not torch.equal(values[0], values[1])
-
-
 def test_a_frozen_network_passes_gradients_to_its_inputs_only() -> None:
     spec = Composite(observation=Unbounded((4, 3)), shape=(4,))
     critics = Critics(DEFAULT_ENCODER.build(spec), 2, [8], members=1)
