@@ -46,14 +46,11 @@ def plan_of(agent: Agent, frames_per_step: int, steps: int, max_age: int | None)
     """Return the longest chunks, of at most `steps`, whose weights are never older than the limit.
 
     The weights of a chunk of T steps are those before the last step of the chunk before the one
-    before it, so its last step is learned from 2 T steps later.
+    before it, so its last step is learned from 2 T steps later. An on-policy agent learns from
+    whole rollouts of its newest weights.
 
-    Args:
-        agent: agent; an on-policy one learns from whole rollouts of its newest weights.
-        frames_per_step: number of environment steps in a batched step of all processes.
-        steps: most steps of a chunk.
-        max_age: most updates between the weights of a step and those that learn from it; None for
-            no limit.
+    `frames_per_step` is the number of environment steps in a batched step of all processes; `steps`
+    and `max_age` are those of `RayCollectors`.
     """
     if isinstance(agent, OnPolicyAgent):
         return Plan(agent.rollout_length, is_ahead=False)

@@ -37,13 +37,8 @@ class RayEnvironment(RemoteEnvironment):
     left to environments in this process. Environment i of the batch is number `i % share` of
     collector `i // share`, whose seed is that of the first of its environments.
 
-    Args:
-        build: builds environments, given their number and seed; it is pickled.
-        num_envs: number of environments of this process, a multiple of that of its collectors.
-        settings: address of the cluster, number of the collectors of the run, cores, and steps of
-            a chunk.
-        seed: seed of the environments.
-        processes: processes that train together, each with an equal share of the collectors.
+    The arguments are those of `Collectors.environment`. `num_envs` is a multiple of the number of
+    collectors of this process.
 
     Attributes:
         members: the collectors of this process.
