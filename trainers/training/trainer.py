@@ -360,9 +360,7 @@ class TorchRLTrainer(CheckedFields):
     def _pauses(self) -> bool:
         """Return whether the loop logs, evaluates, saves or ends after the last step."""
         is_last = self.frames >= self.total_frames
-        is_due = self._saves() or self.evaluation_requested
-        passed = any(map(self._passed, (self.log_interval, self.evaluation_interval)))
-        return is_last or is_due or passed
+        return is_last or self._saves() or self._evaluates() or self._passed(self.log_interval)
 
     def _saves(self) -> bool:
         """Return whether the last step reached the next checkpoint."""
