@@ -57,7 +57,8 @@ def check_plain(source: str, config: Any) -> None:
         if not is_name or Path(choice).is_absolute() or ".." in Path(choice).parts:
             shown = shortened(str(choice))
             raise ConfigurationError(f"{source}: choices.{name}={shown} is not a name")
-    for name, value in _leaves(config):
+    for path, value in _leaves(config):
+        name = ".".join(path)
         if not (value is None or isinstance(value, bool | int | float | str | _CONTAINERS)):
             raise ConfigurationError(f"{source}: its setting {name} is not a plain value")
         if isinstance(value, str) and "${" in value and followed(value, config) is None:
@@ -74,21 +75,12 @@ def check_plain(source: str, config: Any) -> None:
 
 def _is_of_modest_size(config: Any, most: float) -> bool:
     """Return whether names and depth are those of a configuration, with `most` values at most."""
-    pending, count = [(config, 0)], 0
-    while pending:
-        value, depth = pending.pop()
-        if not isinstance(value, _CONTAINERS):
-            continue
-        count += len(value)
-        if depth > _MAX_DEPTH or count > most:
-            return False
-        if isinstance(value, Mapping):
-            names = [str(name) for name in value]
-            if not all(len(name) <= _MAX_NAME and _is_printed(name) for name in names):
-                return False
-        inner = value.values() if isinstance(value, Mapping) else value
-        pending += [(each, depth + 1) for each in inner]
-    return True
+    return all(
+        count <= most
+        and len(path) <= _MAX_DEPTH
+        and all(len(name) <= _MAX_NAME and _is_printed(name) for name in path)
+        for count, (path, _) in enumerate(_leaves(config), start=1)
+    )
 
 
 def _is_printed(text: str) -> bool:
@@ -152,7 +144,8 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     It is a class, a Gymnasium environment behind its module, as in `env.name=module:Name-v0`, or a
     wrapper of one.
     """
-    for setting, value in _leaves({group: config.get(group) for group in SAVED_GROUPS}):
+    for path, value in _leaves({group: config.get(group) for group in SAVED_GROUPS}):
+        setting = ".".join(path)
         is_class = TARGET in setting.split(".")
         is_wrapper = setting.startswith("env.wrappers.")
         if is_class or is_wrapper or (setting == "env.name" and ":" in str(value)):
@@ -183,14 +176,13 @@ def _is_trusted(setting: str, name: str, trust: Sequence[str]) -> bool:
     return any(f"{package}.".startswith(f"{trusted}.") for trusted in (*own, *trust))
 
 
-def _leaves(config: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the dotted name and the value of everything in a configuration, empty sections too."""
-    pending = [("", config)]  # a stack, because a file may nest deeply
+def _leaves(config: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and the value of everything in a configuration, empty sections too."""
+    pending: list[tuple[tuple[str, ...], Any]] = [((), config)]  # a file may nest deeply
     while pending:
-        name, value = pending.pop()
+        path, value = pending.pop()
         if not (isinstance(value, _CONTAINERS) and value):
-            yield name, value
+            yield path, value
             continue
         inner = value.items() if isinstance(value, Mapping) else enumerate(value)
-        found = [(f"{name}.{key}" if name else str(key), each) for key, each in inner]
-        pending += reversed(found)
+        pending += reversed([((*path, str(key)), each) for key, each in inner])
