@@ -95,15 +95,16 @@ def test_class_of_the_users_own_has_no_preset() -> None:
     ("arguments", "setting", "values"),
     [
         (["agent=dqn,iqn", "env=gym", "env.name=CartPole-v1"], "agent.n_step", {20, 40}),
+        (["agent=sac,ac_iqn", "env=fanuc"], "agent.batch_size", {128, 256}),
         (
-            ["agent=sac,ac_iqn", "env=fanuc"],
-            "agent.batch_size",
-            {128, 256},
+            ["agent=dqn", "env=gym", "env.name=CartPole-v1,Acrobot-v1,MountainCar-v0"],
+            "experiment",
+            {"CartPole-v1/dqn", "Acrobot-v1/dqn", None},
         ),
     ],
 )
 def test_each_run_of_a_sweep_has_its_own_preset(
-    arguments: list[str], setting: str, values: set[float], program: Call
+    arguments: list[str], setting: str, values: set[object], program: Call
 ) -> None:
     printed = program(*arguments, "-m", "--cfg", "job").report().split("---")
     runs = [OmegaConf.create(text) for text in printed if text.strip()]

@@ -500,19 +500,6 @@ def test_an_exception_of_the_program_is_shown_with_all_frames(
     assert "in check" in ended.err
 
 
-def test_each_environment_of_a_sweep_has_its_own_preset(program: Call) -> None:
-    names = "env.name=CartPole-v1,Acrobot-v1,MountainCar-v0"
-    arguments = ["agent=dqn", "env=gym", names, "trainer.total_frames=none", "-m"]
-    ended = program(*arguments)
-    assert ended.code == 2
-    assert ended.err.count("trainer.total_frames=none: input should be") == 3
-    presets = [
-        settings_of("agent=dqn", "env=gym", f"env.name={n}").experiment
-        for n in ("CartPole-v1", "Acrobot-v1", "MountainCar-v0")
-    ]
-    assert presets == ["CartPole-v1/dqn", "Acrobot-v1/dqn", None]
-
-
 def test_configuration_of_a_command_is_printed(
     monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
