@@ -13,6 +13,7 @@ from torchrl_gpu.arguments import check_settings
 from torchrl_gpu.devices.device import resolve_device, resolve_devices
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.distributed import backend_of
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER
 from torchrl_gpu.extras import check_extra
@@ -96,16 +97,16 @@ def _check(
     components = resolve_sizes(components, automatic, device, bytes_limit, count, remote)
     names = {g: choices[g] or components[g].target.__name__ for g in ("agent", "env")}
     _check_mode(general.mode, components["agent"].target, names["agent"], origin.checkpoint)
-    _check_overlap(components, device, is_remote=bool(remote))
-    _check_viewer(general, typed, components["env"], device)
+    can = capabilities_of(components["env"], device)
+    _check_viewer(general, typed, components["env"], can)
     if general.mode == "demo" or general.viewer == "web":
-        several = capabilities_of(components["env"], device).renders_several
-        several = several or general.viewer == "web"  # which shows them one after the other
+        # The viewer shows them one after the other.
+        several = can.renders_several or general.viewer == "web"
         check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)
     if trains:
         total_frames = components["trainer"].settings["total_frames"]
         _check_frames(typed, total_frames, origin.state or {})
-        _check_training(components, collectors, count)
+        _check_training(components, collectors, count, can)
     parts: dict[str, Any] = {**components, **sections, **origin._asdict()}
     settings = Settings(
         general=general,
@@ -187,19 +188,8 @@ def _check_used(general: GeneralSettings, typed: Mapping[str, Any]) -> None:
         check_extra("mode=tune", "tune", "optuna")
 
 
-def _check_overlap(
-    components: Mapping[str, Component], device: torch.device, *, is_remote: bool
-) -> None:
-    """Refuse an overlap that agent or environment cannot have."""
-    if components["trainer"].settings.get("overlap"):
-        env = components["env"]
-        env_can = capabilities_of(env, device).can_overlap and not is_remote
-        name = "the environment of remote collectors" if is_remote else env.target.__name__
-        overlap_of(True, components["agent"].target, name, env_can=env_can)
-
-
 def _check_viewer(
-    general: GeneralSettings, typed: Mapping[str, Any], env: Component, device: torch.device
+    general: GeneralSettings, typed: Mapping[str, Any], env: Component, can: Capabilities
 ) -> None:
     """Refuse a viewer that would make a film, have no free address, or no picture."""
     if general.viewer == "off":
@@ -210,7 +200,7 @@ def _check_viewer(
         )
     check_extra("viewer=web", "viewer", "viser")
     free_port(general.viewer_host, general.viewer_port)
-    if capabilities_of(env, device).can_render is False:
+    if can.can_render is False:
         raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
 
 
@@ -225,11 +215,15 @@ def _check_frames(typed: Mapping[str, Any], total_frames: int, resumed: Mapping[
 
 
 def _check_training(
-    components: Mapping[str, Component], collectors: Collectors, count: int
+    components: Mapping[str, Component], collectors: Collectors, count: int, can: Capabilities
 ) -> None:
-    """Refuse a training without an update, and loggers and collectors that it cannot have."""
-    agent, trainer = components["agent"], components["trainer"].settings
-    num_envs = components["env"].settings.get("num_envs")
+    """Refuse a training without an update, and overlap, loggers and collectors it cannot have."""
+    agent, env, trainer = components["agent"], components["env"], components["trainer"].settings
+    is_remote = collectors.remote_cores is not None
+    name = "the environment of remote collectors" if is_remote else env.target.__name__
+    env_can = can.can_overlap and not is_remote
+    overlap_of(trainer["overlap"], agent.target, name, env_can=env_can)
+    num_envs = env.settings.get("num_envs")
     settings = agent.settings.__getitem__, trainer.__getitem__
     check_updates(agent.target, *settings, num_envs or 1)
     check_installed(trainer["loggers"])
