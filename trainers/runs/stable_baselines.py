@@ -112,10 +112,11 @@ def read_model(path: Path) -> Model:
         acting = {k: v for k, v in parameters.items() if k.startswith(algorithm.acting)}
         observation = _observation_spec(path, data["observation_space"], acting)
         action, action_range = _action_spec(path, data["action_space"])
+        log_std = acting.pop("log_std", None)
         tensors = _Tensors(path, acting)
         networks, hidden_sizes = _layers(tensors, algorithm)
-        if "log_std" in acting:
-            networks |= _in_units(networks, tensors, action_range)
+        if log_std is not None:
+            networks |= _in_units(networks, log_std, action_range)
         settings: dict[str, Any] = {
             "_target_": f"agents.{name}",
             "hidden_sizes": hidden_sizes,
@@ -277,10 +278,6 @@ class _Tensors:
             ) from None
         return weight, bias
 
-    def parameter(self, name: str) -> Tensor:
-        """Return one parameter."""
-        return self._left.pop(name)
-
     def check_used(self) -> None:
         """Refuse a policy with parameters that our networks do not have."""
         if self._left:
@@ -324,14 +321,13 @@ def _convolutions(tensors: _Tensors, algorithm: _Algorithm) -> tuple[dict[str, T
 
 
 def _in_units(
-    networks: Mapping[str, Tensor], tensors: _Tensors, action_range: Tensor | None
+    networks: Mapping[str, Tensor], log_std: Tensor, action_range: Tensor | None
 ) -> dict[str, Tensor]:
     """Return the last layer and the deviation of PPO, whose mean is an action within its range.
 
     Our mean is in [-1, 1] where the action is within its range.
     """
     *_, weight, bias = networks
-    log_std = tensors.parameter("log_std")
     if action_range is None:
         return {"actor.log_std": log_std}
     low, high = action_range.double()
