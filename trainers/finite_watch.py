@@ -96,10 +96,9 @@ class FiniteWatch:
         """
         if self.is_finite():
             return None
-        finite_steps = self._finite_steps.masked_fill(self._is_finite, self._steps)
-        first = int(finite_steps.min())
-        number = int((finite_steps == first).any(1).int().argmax())
-        rows = (finite_steps[number] == first).nonzero()[:, 0].tolist()
+        first = int(self._finite_steps.min())
+        number = int((self._finite_steps == first).any(1).int().argmax())
+        rows = (self._finite_steps[number] == first).nonzero()[:, 0].tolist()
         key = self._keys[number]
         if key == "action":  # perhaps of an observation that no step brought, but a reset
             key = next((name for name in self._observed if not self._shows(name, rows)), key)
