@@ -196,18 +196,14 @@ def read_contract(folder: Path) -> Contract:
             raise ConfigurationError(f"{source} is a file; name its folder: policy={folder.parent}")
         if path.stat().st_size > _MAX_SIZE:
             raise ConfigurationError(f"{source}: {CONTRACT} is too large")
-        content = json.loads(path.read_bytes())
-        digest = sha256(folder / ONNX)
-    except ConfigurationError:
-        raise
+        text, digest = path.read_bytes(), sha256(folder / ONNX)
     except OSError as error:
         missing = Path(error.filename).name
         raise ConfigurationError(
             f"{source}: not an exported policy: {missing}: {error.strerror}; mode=export writes one"
         ) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{source}: {CONTRACT} is damaged: {error}") from None
     with reading(path, "policy"):
+        content = json.loads(text)
         if content.pop("format") != FORMAT:
             raise ConfigurationError(f"{source}: another version of this library wrote it")
         check_plain(source, content["config"])

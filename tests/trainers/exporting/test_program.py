@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no policy": (lambda folder: (folder / ONNX).unlink(), "not an exported policy: policy.onnx: "),
     "half a contract": (
         lambda folder: (folder / CONTRACT).write_text((folder / CONTRACT).read_text()[:500]),
-        "contract.json is damaged: ",
+        "contract.json: damaged or edited: JSONDecodeError: ",
     ),
     "too large": (
         lambda folder: (folder / CONTRACT).write_bytes(bytes(2**24 + 1)),
