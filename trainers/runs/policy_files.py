@@ -152,18 +152,11 @@ def check_identity(
 
 
 def check_trainable(state: Mapping[str, Any], checkpoint: Path) -> None:
-    """Refuse to resume training from a policy file or a checkpoint of an older version."""
+    """Refuse to resume training from a policy file."""
     if "agent" not in state:
         raise ConfigurationError(
             f"checkpoint={checkpoint}: a policy file cannot resume training; use a "
             "checkpoint of a run"
-        )
-    with reading(checkpoint):
-        is_older = not isinstance(state["random"]["python"], tuple)
-    if is_older:
-        raise ConfigurationError(
-            f"checkpoint={checkpoint}: another version of this library wrote it; this version can "
-            "evaluate and film it, but not resume it"
         )
 
 

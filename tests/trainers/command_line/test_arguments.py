@@ -283,10 +283,7 @@ def test_resumed_run_continues_in_its_folder(trained: Path, tmp_path: Path, prog
         (lambda path, state: torch.save({"a": 1}, path), "pickle"),
         (lambda path, state: state["config"]["choices"].update(agent="ppo"), "agent=ppo"),
         (lambda path, state: state["config"]["choices"].update(env="sea"), "env=sea"),
-        (
-            lambda path, state: save_state(path, {**state, "random": {"python": {}}}),
-            "not resume it",
-        ),
+        (lambda path, state: save_state(path, {**state, "random": {"python": {}}}), "damaged"),
     ],
 )
 def test_unusable_checkpoint_is_refused(
