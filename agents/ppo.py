@@ -327,7 +327,6 @@ class PPO(OnPolicyAgent):
             lambda size: torch.cat([function(part) for part in rows.split(size)]),
             min(len(rows), max(self.batch_size, _PREPARED_AT_ONCE)),
             self.device,
-            self.processes,
         )
         return values.reshape(*rollout.batch_size, 1)
 

@@ -10,12 +10,8 @@ import torch
 
 from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError
-from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 _logger = logging.getLogger(__name__)
-
-# Memory mostly ends at once, and an agreement makes the hosts wait for one another.
-_AGREEMENT_CALLS = 1024
 
 Result = TypeVar("Result")
 
@@ -40,25 +36,15 @@ def enough_memory(device: torch.device, work: str, advice: str) -> Iterator[None
 class Fitting:
     """Halves the number of rows of a computation until it fits into memory, and remembers it.
 
-    Where several processes do the computation, one whose memory is insufficient halves alone at
-    first. After the calls 1, 2, 4, 8, ..., 1024 and each 1024th call from then on, all processes go
-    on with the smallest number that one of them found. Messages name the work, such as
-    `the gradients`.
+    Messages name the work, such as `the gradients`.
     """
 
     def __init__(self, work: str) -> None:
         self.work = work
         # Number of rows that fit into memory; None while all have.
         self._size: int | None = None
-        self._calls = 0
 
-    def __call__(
-        self,
-        compute: Callable[[int], Result],
-        rows: int,
-        device: torch.device,
-        processes: Processes = ONE_PROCESS,
-    ) -> Result:
+    def __call__(self, compute: Callable[[int], Result], rows: int, device: torch.device) -> Result:
         """Return the result of a computation in parts of a size that fits.
 
         Args:
@@ -67,7 +53,6 @@ class Fitting:
                 processes.
             rows: number of rows, at least 1.
             device: device of the computation.
-            processes: processes that call this method equally often, with any number of rows.
 
         Raises:
             ConfigurationError: the memory is insufficient for a single row.
@@ -94,19 +79,4 @@ class Fitting:
             then = f"they are computed in parts of {size}, which gives the same updates"
             _logger.warning("%s at once; from now on %s", failed, then)
             self._size = size
-        self._calls += 1
-        is_power = self._calls & (self._calls - 1) == 0
-        if processes.count > 1 and (is_power or self._calls % _AGREEMENT_CALLS == 0):
-            self._agree(processes)
         return result
-
-    def _agree(self, processes: Processes) -> None:
-        """Go on with the smallest size of all processes."""
-        unlimited = torch.iinfo(torch.int64).max
-        own = unlimited if self._size is None else self._size
-        # On the host, so that the device is not waited for.
-        smallest = int(processes.minimum(torch.tensor(own)))
-        if smallest < own:
-            then = f"from now on {self.work} are computed in parts of {smallest} here too"
-            _logger.info("another process has insufficient memory; %s", then)
-            self._size = smallest

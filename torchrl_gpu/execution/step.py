@@ -92,7 +92,7 @@ def gradient_step(
     learner.follow_rate_schedule()
     in_parts = partial(_in_parts, learner, batch, differentiate, precision)
     with precision.products():
-        losses = fitting(in_parts, len(batch), learner.device, learner.processes)
+        losses = fitting(in_parts, len(batch), learner.device)
     # In some phases of an agent, the losses may depend on no parameter of an optimizer.
     optimizers = [each for each in learner.optimizers().values() if _has_gradient(each)]
     metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
