@@ -78,17 +78,12 @@ class EnsembleLinear(ProductLayer):
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
 
-    @property
-    def weights(self) -> Tensor:
-        """Weights `[members, outputs, inputs]`."""
-        return self.weight.mT
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Map `[members, B, inputs]` to `[members, B, outputs]`."""
         if self.weight.shape[-1] == 1:
             # A batched product with vectors is several times slower than this sum on a CPU.
             return (inputs * self.weight.mT).sum(dim=-1, keepdim=True) + self.bias
-        return self.product(inputs, self.weights, self.bias)
+        return self.product(inputs, self.weight.mT, self.bias)
 
 
 class InFloat32(nn.Module):

@@ -8,7 +8,6 @@ fast (https://github.com/pytorch/builder/issues/504).
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final
@@ -49,14 +48,11 @@ class ProductLayer(nn.Module):
             forward and backward passes; torch computes smaller ones, those of other dtypes and of
             single vectors. Of several layers side by side, the product of each counts. An
             `Execution` sets it.
+        weight: weights, whose last two dimensions are those of one product.
     """
 
     library: Library = "torch"
-
-    @property
-    @abstractmethod
-    def weights(self) -> Tensor:
-        """W of `product`."""
+    weight: Tensor
 
     def product(self, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Return x W^T + b, `[*B, outputs]` for one layer, `[members, B, outputs]` for several.
@@ -84,11 +80,6 @@ class Linear(ProductLayer, nn.Linear):
     The transforms of `torch.func` and forward-mode differentiation need products of torch.
     """
 
-    @property
-    def weights(self) -> Tensor:
-        """Weights `[outputs, inputs]`."""
-        return self.weight
-
     def forward(self, inputs: Tensor) -> Tensor:
         """Map `[*B, inputs]` to `[*B, outputs]`."""
         return self.product(inputs, self.weight, self.bias)
@@ -109,7 +100,7 @@ def faster_library(
         None if all products are so small that torch computes them.
     """
     rows = transitions * _MAX_ROWS_PER_TRANSITION
-    if all(rows * layer.weights.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
+    if all(rows * layer.weight.shape[-2:].numel() < _MIN_MULTIPLICATIONS for layer in layers):
         return "torch", None
     gain, is_exact = _measured()
     return "onednn" if gain >= _MIN_GAIN and is_exact else "torch", gain
