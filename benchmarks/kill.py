@@ -24,7 +24,7 @@ from pathlib import Path
 from benchmarks.fixture import Count, Seconds
 from benchmarks.report import Figures, FiguresError, main, print_machine, print_table
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX
+from torchrl_gpu.checkpoints.files import PARTIAL_FILES
 from torchrl_gpu.errors import ConfigurationError
 from trainers.runs.policy_files import load_checkpoint
 
@@ -116,7 +116,7 @@ def check(checkpoint: Path, transitions: int) -> None:
 
 def strays_in(folder: Path) -> list[Path]:
     """Return the files of writes that did not end."""
-    return sorted(folder.glob(f"**/.*{PARTIAL_SUFFIX}"))
+    return sorted(folder.glob(f"**/{PARTIAL_FILES}"))
 
 
 def measure(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from torchrl_gpu.checkpoints.contents import check_count
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, reason, write_text
+from torchrl_gpu.checkpoints.files import PARTIAL_FILES, discard, reason, write_text
 from torchrl_gpu.checkpoints.state_file import Snapshot, open_state
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -125,7 +125,7 @@ class CheckpointFolder:
 
         def write_earlier() -> None:
             self._check_present(name for name in parts if name != own.name)
-            for leftover in self.folder.glob(f".*{PARTIAL_SUFFIX}"):
+            for leftover in self.folder.glob(PARTIAL_FILES):
                 discard(leftover)
             _write(earlier)
 

@@ -14,7 +14,7 @@ from torchrl_gpu.errors import ConfigurationError
 
 _log = logging.getLogger(__name__)
 
-PARTIAL_SUFFIX = ".partial"
+PARTIAL_FILES = ".*.partial*"  # pattern of temporary files
 
 # Errors of file systems, such as some network drives, that cannot sync a folder. PostgreSQL ignores
 # the first two as well (`fsync_fname_ext`).
@@ -32,20 +32,12 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             block, `path` is unchanged and the temporary file is deleted.
     """
     path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
+    with made_folders(path):
+        with partial_file(path) as partial, partial.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
         _sync_folder(path.parent)
-    except OSError as error:
-        raise ConfigurationError(f"cannot write {path}: {reason(error)}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -117,7 +109,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     Raises:
         ConfigurationError: the folder cannot be written, or `path` exists and is not empty.
     """
-    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}{PARTIAL_SUFFIX}")
+    partial = path.absolute().with_name(f".{path.name}.{os.getpid()}.partial")
     with made_folders(path):
         try:
             partial.mkdir()
@@ -133,7 +125,7 @@ def partial_file(path: Path) -> Iterator[Path]:
 
     It has the suffix of `path`, for libraries that choose the format by it.
     """
-    partial = path.with_name(f".{path.stem}.{os.getpid()}{PARTIAL_SUFFIX}{path.suffix}")
+    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield partial
         partial.replace(path)

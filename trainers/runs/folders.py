@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from omegaconf import OmegaConf
 
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, shares_of
-from torchrl_gpu.checkpoints.files import PARTIAL_SUFFIX, discard, numbered, reason
+from torchrl_gpu.checkpoints.files import PARTIAL_FILES, discard, numbered, reason
 from torchrl_gpu.errors import ConfigurationError
 
 # The operating system holds the lock on this file, so that it ends with its process.
@@ -101,7 +101,7 @@ def run_folder(runs: Path, checkpoint: Path | None, damaged: Iterable[Path] = ()
         run = checkpoint.parent.parent
         check_writable(run, "checkpoint")
         with _locked(run):
-            for leftover in run.glob(f".*{PARTIAL_SUFFIX}"):
+            for leftover in run.glob(PARTIAL_FILES):
                 discard(leftover)
             for path in filter(Path.exists, damaged):
                 for each in (*shares_of(path), path):
