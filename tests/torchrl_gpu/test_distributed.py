@@ -103,7 +103,7 @@ def learn_share(case: Case, processes: Processes) -> dict[str, Tensor]:
 def learn_in_parts(case: Case) -> dict[str, Tensor]:
     """Learn from all shares of each batch, one after the other."""
     batches, agent = batches_of(case), case.make(**OPTIONS)
-    precision, fitting = Precision("fp32", CPU), Fitting("the gradients")
+    precision, fitting, whole = Precision("fp32", CPU), Fitting("the gradients"), agent.loss
     for number in range(UPDATES):
         ranks = iter(range(RANKS))
 
@@ -111,10 +111,11 @@ def learn_in_parts(case: Case) -> dict[str, Tensor]:
             if len(part) > HALF:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
             seed_draws(number, next(ranks))
-            return agent.loss(part)
+            return whole(part)
 
+        agent.loss = loss  # type: ignore[assignment, method-assign]
         batch = prepare(agent, batches[number % len(batches)])
-        update = gradient_step(agent, batch, differentiation(loss, precision), precision, fitting)
+        update = gradient_step(agent, batch, differentiation(agent, precision), precision, fitting)
     return state_of(agent, update.metrics)
 
 

