@@ -5,7 +5,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypedDict
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch.optim.optimizer import _get_capturable_supported_devices
@@ -17,13 +17,6 @@ class Presence(NamedTuple):
 
     number: int
     reason: str = ""  # short, such as `no GPU or no driver`
-
-
-class AdamOptions(TypedDict):
-    """Flags of `torch.optim.Adam`; None leaves the choice to torch."""
-
-    fused: bool | None
-    capturable: bool
 
 
 # Parts of the messages of allocators, in lower case: CUDA, ROCm, XPU and MPS; the CPU, on Linux and
@@ -175,8 +168,8 @@ class Accelerator:
         return self.device.type in _get_capturable_supported_devices()
 
     @property
-    def adam_options(self) -> AdamOptions:
-        """Flags of the fastest Adam whose learning rate is a tensor on the device."""
+    def adam_options(self) -> dict[str, Any]:
+        """Flags of the fastest `torch.optim.Adam` whose learning rate is a tensor on the device."""
         return {"fused": self.fused_adam or None, "capturable": self.capturable_adam}
 
     @property

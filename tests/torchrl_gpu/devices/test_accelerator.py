@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from tests.stand_in import count_host_reads
-from torchrl_gpu.devices.accelerator import Accelerator, AdamOptions
+from torchrl_gpu.devices.accelerator import Accelerator
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.devices.kinds import accelerator_of, available_devices
 from torchrl_gpu.tables import counted
 
 CPU = torch.device("cpu")
 
-FUSED: AdamOptions = {"fused": True, "capturable": False}
-FUSED_AND_CAPTURABLE: AdamOptions = {"fused": True, "capturable": True}
-CAPTURABLE: AdamOptions = {"fused": None, "capturable": True}
+FUSED: dict[str, Any] = {"fused": True, "capturable": False}
+FUSED_AND_CAPTURABLE: dict[str, Any] = {"fused": True, "capturable": True}
+CAPTURABLE: dict[str, Any] = {"fused": None, "capturable": True}
 
 # By device name: kind, pinned transfers, flags of Adam, graphs, own random number generator.
 # None of these devices has to exist on the machine.
-KINDS: dict[str, tuple[str, bool, AdamOptions, bool, bool]] = {
+KINDS: dict[str, tuple[str, bool, dict[str, Any], bool, bool]] = {
     "cpu": ("cpu", False, FUSED, False, False),
     "cuda": ("cuda", True, FUSED_AND_CAPTURABLE, True, True),
     "cuda:1": ("cuda", True, FUSED_AND_CAPTURABLE, True, True),
