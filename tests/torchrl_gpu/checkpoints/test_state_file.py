@@ -437,12 +437,6 @@ def test_a_file_system_that_cannot_sync_folders_is_written_to(
     assert load_state(path) == {"a": 1}
 
 
-def test_a_missing_folder_is_created(tmp_path: Path) -> None:
-    path = tmp_path / "new" / "folder" / "a.safetensors"
-    save_state(path, {"a": 1})
-    assert load_state(path) == {"a": 1}
-
-
 def test_an_exception_while_writing_leaves_the_file_unchanged(tmp_path: Path) -> None:
     target = tmp_path / "best.json"
     target.write_bytes(b"old")

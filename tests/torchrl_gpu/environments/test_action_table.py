@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torchrl.envs import TransformedEnv
-from torchrl.envs.utils import check_env_specs
 
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.environments.action_table import with_action_table
@@ -25,10 +24,6 @@ def test_an_index_becomes_the_row_of_the_table(has_begun: bool) -> None:
     transition, _ = env.step_and_maybe_reset(state)
     torch.testing.assert_close(transition["next", "reward"], expected)
     assert transition["action"].tolist() == [0, 3, 2, 1]
-
-
-def test_discrete_actions_pass_check_env_specs() -> None:
-    check_env_specs(with_action_table(IdentityEnv(num_envs=4, action_dim=1), TABLE))
 
 
 def test_a_transform_around_the_view_keeps_its_table() -> None:

@@ -387,9 +387,6 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
         for env, root in zip((plain, scaled), roots, strict=True)
     ]
     torch.testing.assert_close(10 * steps[0]["next", "reward"], steps[1]["next", "reward"])
-    # The view has the capabilities of the wrapped environment.
-    assert scaled.capabilities.has_state
-    assert scaled.capabilities.discrete_actions is not None
 
 
 @pytest.mark.parametrize("env", [gymnasium.make("CartPole-v1"), "fanuc"])

@@ -115,7 +115,7 @@ def test_capabilities_default_to_none() -> None:
         IdentityEnv().page("", "")
 
 
-class Small(MarineNavEnv):
+class Limited(Environment):
     """Has other arguments than its base class, and checks them."""
 
     @classmethod
@@ -123,18 +123,13 @@ class Small(MarineNavEnv):
         if settings["num_envs"] > settings["max_num_envs"]:
             raise ConfigurationError("env.num_envs: more than env.max_num_envs")
 
+
+class Small(Limited, MarineNavEnv):
     def __init__(self, *, num_envs: int = 2, max_num_envs: int = 4) -> None:
         super().__init__(num_envs=num_envs)
 
 
-class Arm(FanucEnv):
-    """Has other arguments than its base class, and checks them."""
-
-    @classmethod
-    def check_combination(cls, settings: Mapping[str, Any]) -> None:
-        if settings["num_envs"] > settings["max_num_envs"]:
-            raise ConfigurationError("env.num_envs: more than env.max_num_envs")
-
+class Arm(Limited, FanucEnv):
     def __init__(self, *, num_envs: int = 1, max_num_envs: int = 4) -> None:
         super().__init__(num_envs=num_envs, num_workers=1)
 

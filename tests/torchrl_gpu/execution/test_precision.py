@@ -102,10 +102,6 @@ def check_that_an_overflow_skips_the_step(agent: Agent) -> None:
     assert execution.state_dict()["precision"]["scale"] == 2.0**126
 
 
-def test_an_overflow_skips_the_step_and_halves_the_scale() -> None:
-    check_that_an_overflow_skips_the_step(CASES[0].make())
-
-
 @pytest.mark.parametrize("fused", [True, False])
 def test_an_overflow_skips_the_step_after_a_move_and_a_load(
     fused: bool, monkeypatch: pytest.MonkeyPatch

@@ -280,10 +280,8 @@ def test_a_first_step_that_does_not_fit_is_refused(
     assert len(buffer) == 4
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_rows_that_are_no_transitions_are_never_sampled(n_step: int) -> None:
-    stream = Stream(vector_spec(4), done_probability=0.0)
-    buffer = ReplayBuffer(40, vector_spec(4), action_spec(4), CPU, n_step=n_step)
+def test_rows_that_are_no_transitions_are_never_sampled() -> None:
+    stream, buffer = Stream(vector_spec(4), done_probability=0.0), vector_buffer()
     active = torch.zeros(4, 1, dtype=torch.bool)
     buffer.extend(stream.step().set("active", active))
     assert buffer.is_empty

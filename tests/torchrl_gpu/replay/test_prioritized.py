@@ -173,13 +173,6 @@ def test_an_exponent_out_of_range_is_rejected() -> None:
         make(priority_exponent=1.5)
 
 
-def test_rows_that_are_no_transitions_are_not_sampled() -> None:
-    replay = make()
-    replay.extend(step(0).set("active", torch.zeros(NUM_ENVS, 1, dtype=torch.bool)))
-    with pytest.raises(RuntimeError, match="empty"):
-        replay.sample(4)
-
-
 @pytest.mark.parametrize("wrong", [torch.nan, torch.inf])
 def test_a_priority_that_is_not_finite_counts_as_the_largest_so_far(wrong: float) -> None:
     replay = make(priority_exponent=1.0)

@@ -112,12 +112,6 @@ def test_extreme_random_numbers_draw_nonempty_leaves(
         assert (tree.leaves[tree.draw(count)] > 0.0).all()
 
 
-def test_the_only_nonempty_leaf_is_always_drawn() -> None:
-    tree = SumTree(5000, CPU)
-    tree.update(torch.tensor([4321]), torch.tensor([0.1]))
-    assert tree.draw(100).eq(4321).all()
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_a_tree_without_priorities_draws_one_of_its_leaves(size: int) -> None:
     assert 0 <= SumTree(size, CPU).draw(100).max() < size
