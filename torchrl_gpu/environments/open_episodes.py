@@ -1,18 +1,21 @@
 """The state of open episodes in TorchRL's environments, beneath their transforms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import gymnasium
 import torch
 from tensordict import TensorDictBase
 from torchrl.envs import EnvBase, GymWrapper, SerialEnv
 
 from torchrl_gpu.environments.environment import EpisodesLostError, base_of
-
-if TYPE_CHECKING:
-    from torchrl_gpu.environments.recording import Recorder
+from torchrl_gpu.environments.recording import (
+    Recorder,
+    TransparentRecorder,
+    announced,
+    as_arrays,
+    as_tensors,
+)
 
 
 class OpenEpisodes:
@@ -38,8 +41,6 @@ class OpenEpisodes:
         generators = [each.get_state() for each in self._generators()]
         state: dict[str, Any] = {"environments": len(self._bases), "generators": generators}
         if self._recorders:
-            from torchrl_gpu.environments.recording import as_tensors
-
             state["records"] = [as_tensors(each.episode) for each in self._recorders]
         return state
 
@@ -50,8 +51,6 @@ class OpenEpisodes:
         """
         if not (self._recorders and state and self._fits(state)):
             return self._env.reset()
-        from torchrl_gpu.environments.recording import announced, as_arrays
-
         for recorder, record in zip(self._recorders, state["records"], strict=True):
             recorder.episode = as_arrays(record)
         with announced(state["records"]):
@@ -90,13 +89,7 @@ def _bases(env: EnvBase) -> list[EnvBase]:
 
 def _recorders(bases: list[EnvBase]) -> list[Recorder]:
     """Put a recorder around the Gymnasium environment of each base; none if one has another."""
-    if not all(isinstance(base, GymWrapper) for base in bases):
-        return []
-    import gymnasium
-
-    from torchrl_gpu.environments.recording import Recorder, TransparentRecorder
-
-    if not all(isinstance(base._env, gymnasium.Env) for base in bases):
+    if not all(isinstance(b, GymWrapper) and isinstance(b._env, gymnasium.Env) for b in bases):
         return []
     for base in bases:
         if not isinstance(base._env, Recorder):
