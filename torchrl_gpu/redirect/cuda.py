@@ -1,7 +1,7 @@
 """Functions of `torch.cuda` that describe and operate another device."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -22,7 +22,6 @@ _CONSTANT: Final[dict[str, Any]] = {
     "device_count": 1,
     "current_device": 0,
     "set_device": None,
-    "get_device_capability": (0, 0),  # below that of any CUDA device
     "stream": _STREAM,
     "set_stream": None,
     "current_stream": _STREAM,
@@ -30,21 +29,11 @@ _CONSTANT: Final[dict[str, Any]] = {
     "is_current_stream_capturing": False,
 }
 
-# Functions of torch's module for the target, with the result for a target that lacks them.
-_OF_TARGET: Final[dict[str, Any]] = {
-    "empty_cache": None,
-    "ipc_collect": None,
-    "max_memory_allocated": 0,
-    "max_memory_cached": 0,
-    "max_memory_reserved": 0,
-    "memory_cached": 0,
-    "memory_reserved": 0,
-    "reset_accumulated_memory_stats": None,
-    "reset_max_memory_allocated": None,
-    "reset_max_memory_cached": None,
-    "reset_peak_memory_stats": None,
-    "synchronize": None,
-}
+# Functions of torch's module for the target, which do nothing for a target that lacks them.
+_OF_TARGET: Final = (
+    *("empty_cache", "ipc_collect", "synchronize"),
+    *("reset_accumulated_memory_stats", "reset_peak_memory_stats"),
+)
 
 
 class DeviceProperties(NamedTuple):
@@ -67,7 +56,10 @@ class DeviceContext(nullcontext[None]):
 
 
 def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
-    """Return replacements for functions of `torch.cuda` by name; `target` is the only device."""
+    """Return replacements for functions of `torch.cuda` by name; `target` is the only device.
+
+    Other functions of torch, such as `get_device_name` and `memory_allocated`, call these.
+    """
     accelerator = accelerator_of(target)
     call, host = accelerator.call, torch.default_generator
     set_seed: Callable[[int], Any] = host.manual_seed
@@ -78,31 +70,24 @@ def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
             partial(call, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")
         )
 
-    def memory_allocated() -> int:
+    def memory_stats() -> dict[str, int]:
         of_mps = call("current_allocated_memory", default=0)
-        return int(call("memory_allocated", default=of_mps))
-
-    def set_states(new_states: Iterable[Tensor]) -> None:
-        for state in new_states:
-            set_state(state)
+        return call("memory_stats", default={"allocated_bytes.all.current": of_mps})
 
     # Results that do not depend on the arguments, which only choose a device or a format.
     results: dict[str, Callable[[], Any]] = {
         **{name: partial(_CONSTANT.get, name) for name in _CONSTANT},
-        **{name: partial(call, name, default=result) for name, result in _OF_TARGET.items()},
+        **{name: partial(call, name) for name in _OF_TARGET},
         "get_arch_list": list,
-        "get_device_name": lambda: accelerator.name,
         "get_device_properties": lambda: DeviceProperties(
             accelerator.name, accelerator.total_memory or 0
         ),
         "get_rng_state": get_state,
-        "get_rng_state_all": lambda: [get_state()],
         "initial_seed": lambda: int(call("initial_seed", default=host.initial_seed())),
         "is_bf16_supported": lambda: torch.bfloat16 in accelerator.autocast_dtypes,
         "mem_get_info": lambda: (accelerator.free_memory or 0, accelerator.total_memory or 0),
-        "memory_allocated": memory_allocated,
-        "memory_stats": lambda: call("memory_stats", default={}),
-        "memory_summary": lambda: f"{target}: {memory_allocated()} bytes allocated",
+        "memory_stats": memory_stats,
+        "memory_summary": lambda: f"{target}: {torch.cuda.memory_allocated()} bytes allocated",
         "seed": lambda: set_seed(int(torch.Generator().seed())),
         "seed_all": lambda: set_seed(int(torch.Generator().seed())),
     }
@@ -117,7 +102,6 @@ def cuda_functions(target: torch.device) -> dict[str, Callable[..., Any]]:
             fraction
         ),
         "set_rng_state": lambda new_state, device=None: set_state(new_state),
-        "set_rng_state_all": set_states,
         "Stream": Stream,
     }
 

@@ -98,6 +98,9 @@ def test_functions_of_cuda_answer_for_the_target(target: torch.device) -> None:
             assert {torch.cuda.get_device_properties(0): "a key"}
         torch.cuda.get_arch_list().append("sm_90")
         assert torch.cuda.get_arch_list() == []
+        assert torch.cuda.get_device_capability() == (0, 0)
+        assert torch.cuda.max_memory_reserved() >= torch.cuda.memory_reserved(device) >= 0
+        torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
 
 
 def test_a_seed_of_cuda_repeats_its_random_numbers(target: torch.device) -> None:
