@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 
-from tests.helpers.replay import allocated_bytes
+from tests.helpers.replay import Stream, allocated_bytes
 from tests.stand_in import Abilities, count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
@@ -49,52 +49,6 @@ def vector_buffer(
     capacity: int = 40, num_envs: int = 4, device: torch.device = CPU
 ) -> ReplayBuffer:
     return ReplayBuffer(capacity, vector_spec(num_envs), action_spec(num_envs), device)
-
-
-class Stream:
-    """Random transitions of a batched environment, with a record of all of them.
-
-    The reward of a transition is its number, which identifies it in a sample. Episodes end at
-    random. Interruptions at random restart all environments without a done flag.
-    """
-
-    def __init__(
-        self, spec: Composite, done_probability: float, interruption_probability: float = 0.0
-    ) -> None:
-        self.spec = spec
-        self.num_envs = spec.shape[0]
-        self.done_probability = done_probability
-        self.interruption_probability = interruption_probability
-        self.generator = torch.Generator().manual_seed(0)
-        self.root = spec.rand()
-        self.steps: list[TensorDict] = []
-
-    def step(self) -> TensorDict:
-        after = self.spec.rand()
-        done = self.draw(self.done_probability)
-        terminated = done & self.draw(0.5)
-        first = len(self.steps) * self.num_envs
-        transition = self.root.clone()
-        transition["action"] = action_spec(self.num_envs).rand()
-        transition["next"] = after.clone().update(
-            {
-                "reward": torch.arange(first, first + self.num_envs).float().unsqueeze(1),
-                "terminated": terminated,
-                "truncated": done & ~terminated,
-                "done": done,
-            }
-        )
-        self.steps.append(transition.clone())
-        restarts = done | self.draw(self.interruption_probability)[:1]
-        self.root = torch.where(restarts.squeeze(1), self.spec.rand(), after)
-        return transition
-
-    def draw(self, probability: float) -> Tensor:
-        return torch.rand(self.num_envs, 1, generator=self.generator) < probability
-
-    def everything(self) -> TensorDict:
-        """Return all transitions so far, with root and next observations."""
-        return torch.cat(self.steps)
 
 
 def numbers(batch: TensorDict) -> Tensor:

@@ -1,6 +1,7 @@
 from tensordict import TensorDict
 
-from tests.torchrl_gpu.replay.test_buffer import Stream, assert_same, vector_spec
+from tests.helpers.replay import Stream
+from tests.torchrl_gpu.replay.test_buffer import assert_same, vector_spec
 from torchrl_gpu.replay.episodes import Episode, EpisodeCutter
 
 

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Categorical
 
-from tests.torchrl_gpu.replay.test_stacks import CPU, STACKS, Stream, spec_of
+from tests.torchrl_gpu.replay.test_stacks import CPU, STACKS, StackStream, spec_of
 from torchrl_gpu.checkpoints.checkpoint import ReplayPart
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -56,7 +56,7 @@ def needed(parts: list[ReplayPart]) -> list[ReplayPart]:
 def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
     kind: str, between: int
 ) -> None:
-    stream, buffer, restored = Stream(ENVS), make(kind), make(kind)
+    stream, buffer, restored = StackStream(ENVS), make(kind), make(kind)
     parts: list[ReplayPart] = []
     for _ in range(max(4, 80 // between)):
         for step in range(between):
@@ -80,7 +80,7 @@ def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", [5, 30, 300])
 def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: int) -> None:
-    stream, buffer = Stream(ENVS), make(kind, capacity=900)
+    stream, buffer = StackStream(ENVS), make(kind, capacity=900)
     for _ in range(steps):
         buffer.extend(stream.step())
     part = buffer.part()
@@ -94,7 +94,7 @@ def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: in
 
 
 def test_a_part_is_as_large_as_what_is_new() -> None:
-    stream, buffer = Stream(ENVS), make("uniform", capacity=6_000)
+    stream, buffer = StackStream(ENVS), make("uniform", capacity=6_000)
     sizes = []
     since: tuple[int, ...] = ()
     for steps in (200, 10, 50):
@@ -111,7 +111,7 @@ def test_a_part_is_as_large_as_what_is_new() -> None:
 
 @pytest.mark.parametrize("since", [(10**6, 10**6, 10**6), (1,)])
 def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
-    stream, buffer = Stream(ENVS), make("uniform")
+    stream, buffer = StackStream(ENVS), make("uniform")
     for _ in range(10):
         buffer.extend(stream.step())
     assert all(map(torch.equal, taken(buffer.part(since)).values(), taken(buffer.part()).values()))
@@ -119,7 +119,7 @@ def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
 
 
 def test_missing_parts_are_refused() -> None:
-    stream, buffer = Stream(ENVS), make("uniform")
+    stream, buffer = StackStream(ENVS), make("uniform")
     parts: list[ReplayPart] = []
     for _ in range(4):
         for _ in range(10):

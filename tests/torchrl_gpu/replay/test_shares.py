@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from tests.torchrl_gpu.replay.test_stacks import (
     BUFFERS,
     CPU,
-    Stream,
+    StackStream,
     check_sample,
     make,
     numbered,
@@ -31,7 +31,7 @@ def filled(
 ) -> list[ReplayBuffer]:
     """Return the buffers of a number of processes that have shared the environments of a stream."""
     buffers = [make(kind, ENVS // count, capacity // count, n_step) for _ in range(count)]
-    stream = Stream(ENVS, interruption_probability=0.05, reset_steps=reset_steps)
+    stream = StackStream(ENVS, interruption_probability=0.05, reset_steps=reset_steps)
     for step in range(STEPS):
         transition = stream.step()
         for buffer, share in zip(buffers, transition.chunk(count), strict=True):
@@ -118,7 +118,7 @@ def test_steps_that_one_of_the_shares_has_lost_are_left_out(kind: type[ReplayBuf
 def test_stacks_that_begin_before_the_oldest_step_are_not_sampled(
     kind: type[ReplayBuffer],
 ) -> None:
-    stream = Stream(ENVS, done_probability=0.0)
+    stream = StackStream(ENVS, done_probability=0.0)
     before, after = make(kind, ENVS, CAPACITY), make(kind, 1, CAPACITY)
     for _ in range(2 * CAPACITY // ENVS):
         before.extend(stream.step())

@@ -1,6 +1,7 @@
 """Stacks of frames, stored as single frames and rebuilt in samples."""
 
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from tensordict import TensorDict
 from torch import Tensor
 from torchrl.data import Bounded, Categorical, Composite, Unbounded
 
-from tests.helpers.replay import allocated_bytes
+from tests.helpers.replay import Stream, allocated_bytes
 from tests.stand_in import count_host_reads
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
@@ -52,62 +53,24 @@ def make(
     )
 
 
-class Stream:
-    """Transitions of environments that stack frames, with a record of all of them.
-
-    The reward of a transition is its number, which identifies it in a sample. Episodes end at
-    random. Interruptions at random restart all environments without a done flag. All frames are
-    equal with 0 as the brightest pixel; reset steps are inactive ones, as in next-step autoreset.
-    """
+class StackStream(Stream):
+    """Transitions of environments that stack frames, all of them equal with 0 as `brightest`."""
 
     def __init__(
-        self,
-        num_envs: int,
-        done_probability: float = 0.1,
-        interruption_probability: float = 0.0,
-        brightest: int = 255,
-        reset_steps: bool = False,
+        self, num_envs: int, done_probability: float = 0.1, brightest: int = 255, **options: Any
     ) -> None:
-        self.num_envs = num_envs
-        self.done_probability = done_probability
-        self.interruption_probability = interruption_probability
         self.brightest = brightest
-        self.reset_steps = reset_steps
-        self.generator = torch.Generator().manual_seed(0)
-        self.is_reset_step = torch.zeros(num_envs, 1, dtype=torch.bool)
-        self.root = self.first()
-        self.steps: list[TensorDict] = []
-
-    def step(self) -> TensorDict:
-        after = self.following(self.root)
-        after = self.where(self.is_reset_step, self.first(), after)
-        done = self.draw(self.done_probability) & ~self.is_reset_step
-        terminated = done & self.draw(0.5)
-        first = len(self.steps) * self.num_envs
-        interrupted = self.draw(self.interruption_probability)[:1].expand_as(done)
-        transition = self.root.clone()
-        transition["action"] = torch.randint(3, (self.num_envs,), generator=self.generator)
-        transition["active"] = ~self.is_reset_step
-        transition["next"] = after.clone().update(
-            {
-                "reward": torch.arange(first, first + self.num_envs).float().unsqueeze(1),
-                "terminated": terminated,
-                "truncated": done & ~terminated,
-                "done": done,
-            }
-        )
-        self.steps.append(transition.clone().set("goes_on", ~done & ~interrupted))
-        self.is_reset_step = done & ~interrupted if self.reset_steps else torch.zeros_like(done)
-        restarts = interrupted | (done & ~self.is_reset_step)
-        self.root = self.where(restarts, self.first(), after)
-        return transition
+        super().__init__(spec_of(num_envs), done_probability, **options)
 
     def first(self) -> TensorDict:
         return self.observation(self.frame().repeat(1, FRAMES, 1, 1))
 
-    def following(self, observation: TensorDict) -> TensorDict:
-        kept = observation["pixels"][:, FRAME_SHAPE[0] :]
+    def following(self) -> TensorDict:
+        kept = self.root["pixels"][:, FRAME_SHAPE[0] :]
         return self.observation(torch.cat((kept, self.frame()), 1))
+
+    def action(self) -> Tensor:
+        return torch.randint(3, (self.num_envs,), generator=self.generator)
 
     def observation(self, pixels: Tensor) -> TensorDict:
         speed = torch.rand(self.num_envs, 2, generator=self.generator)
@@ -120,19 +83,9 @@ class Stream:
         high = self.brightest + 1
         return torch.randint(high, shape, dtype=torch.uint8, generator=self.generator)
 
-    def draw(self, probability: float) -> Tensor:
-        return torch.rand(self.num_envs, 1, generator=self.generator) < probability
-
-    def where(self, mask: Tensor, chosen: TensorDict, other: TensorDict) -> TensorDict:
-        return torch.where(mask.squeeze(1), chosen, other)
-
-    def everything(self) -> TensorDict:
-        """Return all transitions so far."""
-        return torch.cat(self.steps)
-
     def last_numbers(self, number: Tensor, n_step: int) -> Tensor:
         """Return the numbers of the last transitions of n-step transitions."""
-        goes_on = self.everything()["goes_on"].squeeze(1)
+        goes_on = torch.cat(self.goes_on)
         last = number.clone()
         for _ in range(n_step - 1):
             following = last + self.num_envs
@@ -141,7 +94,7 @@ class Stream:
         return last
 
 
-def check_sample(sample: TensorDict, stream: Stream, n_step: int) -> None:
+def check_sample(sample: TensorDict, stream: StackStream, n_step: int) -> None:
     """Check that a sample equals the transitions that the agent observed."""
     everything = stream.everything()
     number = sample["number"]
@@ -176,7 +129,7 @@ def numbered(buffer: ReplayBuffer, draws: int) -> TensorDict:
 def test_sampled_stacks_are_those_that_the_agent_observed(
     kind: type[ReplayBuffer], n_step: int, done_probability: float, num_envs: int, capacity: int
 ) -> None:
-    stream = Stream(num_envs, done_probability, interruption_probability=0.02)
+    stream = StackStream(num_envs, done_probability, interruption_probability=0.02)
     buffer = make(kind, num_envs, capacity, n_step)
     for step in range(1, 113):
         buffer.extend(stream.step())
@@ -191,7 +144,7 @@ def test_sampled_stacks_are_those_that_the_agent_observed(
 @pytest.mark.parametrize("kind", BUFFERS)
 @pytest.mark.parametrize("brightest", [0, 1])
 def test_equal_frames_are_no_obstacle(kind: type[ReplayBuffer], brightest: int) -> None:
-    stream = Stream(3, 0.3, brightest=brightest)
+    stream = StackStream(3, 0.3, brightest=brightest)
     buffer = make(kind, 3, 100, n_step=3)
     for _ in range(120):
         buffer.extend(stream.step())
@@ -201,7 +154,7 @@ def test_equal_frames_are_no_obstacle(kind: type[ReplayBuffer], brightest: int) 
 @pytest.mark.parametrize("kind", BUFFERS)
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_steps_that_only_reset_are_not_sampled(kind: type[ReplayBuffer], n_step: int) -> None:
-    stream = Stream(3, 0.2, reset_steps=True)
+    stream = StackStream(3, 0.2, reset_steps=True)
     buffer = make(kind, 3, 120, n_step)
     for _ in range(150):
         buffer.extend(stream.step())
@@ -214,7 +167,7 @@ def test_steps_that_only_reset_are_not_sampled(kind: type[ReplayBuffer], n_step:
 
 
 def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() -> None:
-    stream = Stream(2, done_probability=0.0)
+    stream = StackStream(2, done_probability=0.0)
     for _ in range(10):
         stream.step()
     buffer = make(ReplayBuffer, 2, 100)
@@ -231,7 +184,7 @@ def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() ->
 def test_a_restored_buffer_samples_and_extends_alike(
     kind: type[ReplayBuffer], pickled: bool
 ) -> None:
-    stream = Stream(3)
+    stream = StackStream(3)
     buffer, restored = make(kind, 3, 60), make(kind, 3, 60)
     for _ in range(50):
         buffer.extend(stream.step())
@@ -282,7 +235,7 @@ def test_invalid_stacks_are_rejected() -> None:
 def test_extending_and_sampling_need_no_host_reads(
     kind: type[ReplayBuffer], accelerator: torch.device
 ) -> None:
-    stream = Stream(3)
+    stream = StackStream(3)
     buffer = make(kind, 3, 60, n_step=3, device=accelerator)
     steps = [stream.step().to(accelerator) for _ in range(30)]
     buffer.extend(steps.pop(0))
