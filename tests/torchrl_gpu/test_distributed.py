@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from tensordict import TensorDictBase
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import keystr, tree_flatten_with_path
@@ -17,22 +16,18 @@ from torchrl.data import Bounded, Composite, Unbounded
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from agents.modules.normalization import RewardNormalizer, RunningMoments
-from tests.helpers.agents import BATCH, CASES, CPU, WITH_ALL_OPTIONS, Case, make_batch
+from tests.helpers.agents import BATCH, CASES, WITH_ALL_OPTIONS, Case, make_batch
 from tests.helpers.draws import EqualDraws
 from tests.helpers.gloo import on_gloo_ranks
 from torchrl_gpu.devices.kinds import KINDS, accelerator_of
 from torchrl_gpu.distributed import backend_of
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.execution.execution import Execution
-from torchrl_gpu.execution.fitting import Fitting
-from torchrl_gpu.execution.learner import Losses
-from torchrl_gpu.execution.precision import Precision
-from torchrl_gpu.execution.step import differentiation, gradient_step, prepare
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
 RANKS = 2
 HALF = BATCH // RANKS
-UPDATES, EXACT_UPDATES = 32, 10  # of equal bits, and in float64
+UPDATES = 10
 OPTIONS = {**WITH_ALL_OPTIONS, "rollout_length": 8}
 BY_NAME = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES}
 
@@ -60,25 +55,6 @@ class InFloat64(TorchFunctionMode):
         return function(*map(other, args), **named)
 
 
-def batches_of(case: Case) -> list[TensorDictBase]:
-    """Return batches whose moments have no rounding errors, so that their order does not count."""
-    agent = case.make(**OPTIONS)
-
-    def coarse(tensor: Tensor) -> Tensor:
-        return (8.0 * tensor).round() / 8.0
-
-    batches = [make_batch(agent, seed) for seed in range(8)]
-    for batch in batches:
-        batch["observation"] = coarse(batch["observation"])
-    for batch in batches if case.agent_class is PPO else ():
-        batch["advantage"] = coarse(batch["advantage"])
-    row = torch.arange(BATCH).unsqueeze(1)
-    for batch in batches[:2] if case.agent_class is PPO else ():
-        # All rows of the first share and none of the second: a mean over 16 is exact too.
-        batch["active"] = row < HALF
-    return batches
-
-
 def state_of(agent: Agent, metrics: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a copy of all that training changes, and the metrics of an update."""
     leaves, _ = tree_flatten_with_path([agent.training_state(), dict(metrics)])
@@ -89,36 +65,6 @@ def seed_draws(update: int, rank: int) -> None:
     torch.manual_seed(RANKS * update + rank)
 
 
-def learn_share(case: Case, processes: Processes) -> dict[str, Tensor]:
-    """Learn from one share of each batch, as one of several processes."""
-    batches, agent = batches_of(case), case.make(processes.rank, **OPTIONS)
-    agent.join(processes)
-    execution, rows = Execution(products="torch"), slice(processes.rank * HALF, None)
-    for number in range(UPDATES):
-        seed_draws(number, processes.rank)
-        update = execution.update(agent, batches[number % len(batches)][rows][:HALF])
-    return state_of(agent, update.metrics)
-
-
-def learn_in_parts(case: Case) -> dict[str, Tensor]:
-    """Learn from all shares of each batch, one after the other."""
-    batches, agent = batches_of(case), case.make(**OPTIONS)
-    precision, fitting, whole = Precision("fp32", CPU), Fitting("the gradients"), agent.loss
-    for number in range(UPDATES):
-        ranks = iter(range(RANKS))
-
-        def loss(part: TensorDictBase, number: int = number, ranks: Any = ranks) -> Losses:
-            if len(part) > HALF:
-                raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-            seed_draws(number, next(ranks))
-            return whole(part)
-
-        agent.loss = loss  # type: ignore[assignment, method-assign]
-        batch = prepare(agent, batches[number % len(batches)])
-        update = gradient_step(agent, batch, differentiation(agent, precision), precision, fitting)
-    return state_of(agent, update.metrics)
-
-
 def learn_in_float64(case: Case, processes: Processes) -> dict[str, Tensor]:
     """Learn from one share of each batch, with equal draws for all rows."""
     agent = case.make(processes.rank, **OPTIONS)
@@ -127,10 +73,14 @@ def learn_in_float64(case: Case, processes: Processes) -> dict[str, Tensor]:
         batch.apply(lambda x: x.double() if x.is_floating_point() else x)
         for batch in (make_batch(case.make(**OPTIONS), seed) for seed in range(8))
     ]
+    share = BATCH // processes.count
+    row = torch.arange(BATCH).unsqueeze(1)
+    for batch in batches[:2] if case.agent_class is PPO else ():
+        batch["active"] = row < HALF  # all rows of the first share of two and none of the second
     agent.join(processes)
-    execution, share = Execution(products="torch"), BATCH // processes.count
+    execution = Execution(products="torch")
     with EqualDraws(), InFloat64():
-        for number in range(EXACT_UPDATES):
+        for number in range(UPDATES):
             rows = slice(processes.rank * share, None)
             update = execution.update(agent, batches[number % len(batches)][rows][:share])
     return state_of(agent, update.metrics)
@@ -195,10 +145,7 @@ def count_of(agent: Agent) -> Tensor:
 
 def check_learning(processes: Processes) -> dict[str, Any]:
     """Train all agents as one of two ranks."""
-    return {
-        "bits": {name: learn_share(case, processes) for name, case in BY_NAME.items()},
-        "float64": {name: learn_in_float64(case, processes) for name, case in BY_NAME.items()},
-    }
+    return {name: learn_in_float64(case, processes) for name, case in BY_NAME.items()}
 
 
 @pytest.fixture(scope="module")
@@ -221,25 +168,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return on_gloo_ranks(RANKS, check_pair, tmp_path_factory.mktemp("pair"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BY_NAME)
-def test_two_ranks_learn_bit_for_bit_like_one_process_in_parts(
-    name: str, learned: Sequence[dict[str, Any]]
-) -> None:
-    expected = learn_in_parts(BY_NAME[name])
-    for result in learned:
-        found = result["bits"][name]
-        assert found.keys() == expected.keys()
-        assert [key for key, value in found.items() if not torch.equal(value, expected[key])] == []
-
-
 @pytest.mark.parametrize("name", BY_NAME)
 def test_two_ranks_learn_like_one_process_from_the_whole_batch(
     name: str, learned: Sequence[dict[str, Any]]
 ) -> None:
     expected = learn_in_float64(BY_NAME[name], ONE_PROCESS)
     for result in learned:
-        found = result["float64"][name]
+        found = result[name]
         for key, value in expected.items():
             scale = value.abs().max().clamp(min=1e-30)
             assert (found[key] - value).abs().max() <= 1e-9 * scale, key
