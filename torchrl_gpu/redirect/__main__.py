@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(name: str, is_module: bool) -> int:
-    if is_module and not _exists(name):
+    if is_module and (name.startswith(".") or not _exists(name)):
         raise ConfigurationError(f"-m {name}: module not found")
     try:
         if is_module:

@@ -120,6 +120,7 @@ def test_a_traceback_shows_the_script_alone(
         (["scripts"], "scripts: a folder without __main__.py; name a script"),
         (["missing.py", "1"], "missing.py: file not found"),
         (["-m", "missing.module"], "-m missing.module: module not found"),
+        (["-m", ".relative"], "-m .relative: module not found"),
         (["device=abacus", "scripts"], "device=abacus is not one of"),
     ],
 )
