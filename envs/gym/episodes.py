@@ -108,7 +108,8 @@ class Episodes:
             `[num_envs, 1]`.
 
         Raises:
-            ConfigurationError: the info of the end of an episode lacks the entry of success.
+            ConfigurationError: the info of the end of an episode lacks the entry of success, or
+                the entry is not one bool or number.
         """
         if action is None:
             self.wait()
@@ -136,14 +137,37 @@ class Episodes:
         if self._success is None:
             return {}
         last = info.get("final_info", info)  # with `same_step`, `info` is that of the next episode
-        if (self.over & ~self._lost() & ~_known(last, self._success)).any():
+        lacking = self.over & ~self._lost() & ~self._known(last, self._success)
+        if lacking.any():
             names = ", ".join(name for name in last if not name.startswith("_"))
             raise ConfigurationError(
                 f"env.success={self._success}: the info of the last step of an episode lacks this "
                 f"entry; it has {names or 'none'}"
             )
-        success = np.where(self.over, _flag(last, self._success), _flag(info, self._success))
+        success = np.where(
+            self.over, self._flag(last, self._success), self._flag(info, self._success)
+        )
         return {"success": _column(success, np.bool_)}
+
+    def _known(self, info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
+        """Return the environments whose `info` has an entry, bool `[num_envs]`."""
+        known = np.asarray(info.get(f"_{name}", False), np.bool_)
+        return np.broadcast_to(known, self.over.shape)
+
+    def _flag(self, info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
+        """Return an entry of `info` as bool `[num_envs]`, false where it is missing."""
+        known = self._known(info, name)
+        if not known.any():
+            return known
+        try:
+            values = np.asarray(info[name]).astype(np.float64).reshape(known.shape)
+        except (TypeError, ValueError):
+            values = np.full(known.shape, np.nan)
+        if not np.isfinite(values[known]).all():
+            raise ConfigurationError(
+                f"env.success={name}: this entry of the info is not one bool or number"
+            )
+        return known & (values != 0)
 
     def _lost(self) -> NDArray[np.bool_]:
         """Return whether the last step lost the process of an environment, bool `[num_envs]`."""
@@ -284,16 +308,6 @@ class NextStepEpisodes(Episodes):
 
     def _all_true(self) -> Tensor:
         return _column(np.ones_like(self.over), np.bool_)
-
-
-def _known(info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
-    """Return the environments whose `info` has an entry, bool `[num_envs]`, or false for none."""
-    return np.asarray(info.get(f"_{name}", False), np.bool_)
-
-
-def _flag(info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
-    """Return an entry of `info` as bool `[num_envs]`, false where it is missing."""
-    return np.where(_known(info, name), info.get(name, False), False).astype(np.bool_)
 
 
 def _column(values: NDArray, dtype: DTypeLike) -> Tensor:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +192,27 @@ class Doubled(gymnasium.ObservationWrapper):
 class Solver(Counter):
     """Counter that is solved at every third step; its first `info` says so too."""
 
+    kinds: dict[str, Callable[[bool], Any]] = {  # noqa: RUF012
+        "array": lambda solved: np.array([solved]),
+        "number": float,
+        "numpy": np.bool_,
+        "dictionary": lambda solved: {"task": solved},
+        "list": lambda solved: [solved],
+        "nan": lambda solved: float("nan"),
+        "two": lambda solved: np.array([solved, solved]),
+        "word": lambda solved: "yes" if solved else "no",
+    }
+
+    def __init__(self, kind: str = "numpy", render_mode: str | None = None) -> None:
+        super().__init__(render_mode)
+        self.kind = self.kinds[kind]
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        return super().reset(seed=seed)[0], {"solved": True}
+        return super().reset(seed=seed)[0], {"solved": self.kind(True)}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         *result, _ = super().step(action)
-        return *result, {"solved": np.bool_(self.steps % 3 == 0)}
+        return *result, {"solved": self.kind(self.steps % 3 == 0)}
 
 
 class TakenName(Counter):
