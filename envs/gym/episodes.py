@@ -139,7 +139,8 @@ class Episodes:
         last = info.get("final_info", info)  # with `same_step`, `info` is that of the next episode
         lacking = self.over & ~self._lost() & ~self._known(last, self._success)
         if lacking.any():
-            names = ", ".join(name for name in last if not name.startswith("_"))
+            there = [name for name in last if (self._known(last, name) & lacking).any()]
+            names = ", ".join(name for name in there if not name.startswith("_"))
             raise ConfigurationError(
                 f"env.success={self._success}: the info of the last step of an episode lacks this "
                 f"entry; it has {names or 'none'}"
@@ -151,7 +152,8 @@ class Episodes:
 
     def _known(self, info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:
         """Return the environments whose `info` has an entry, bool `[num_envs]`."""
-        known = np.asarray(info.get(f"_{name}", False), np.bool_)
+        # Some vectorized code gives an entry without the mask of Gymnasium, for all environments.
+        known = np.asarray(info.get(f"_{name}", name in info), np.bool_)
         return np.broadcast_to(known, self.over.shape)
 
     def _flag(self, info: Mapping[str, Any], name: str) -> NDArray[np.bool_]:

@@ -190,7 +190,10 @@ class Doubled(gymnasium.ObservationWrapper):
 
 
 class Solver(Counter):
-    """Counter that is solved at every third step; its first `info` says so too."""
+    """Counter that is solved at every third step; its first `info` says so too.
+
+    Its last `info` lacks the entry `running`.
+    """
 
     kinds: dict[str, Callable[[bool], Any]] = {  # noqa: RUF012
         "array": lambda solved: np.array([solved]),
@@ -212,7 +215,9 @@ class Solver(Counter):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         *result, _ = super().step(action)
-        return *result, {"solved": self.kind(self.steps % 3 == 0)}
+        solved = {"solved": self.kind(self.steps % 3 == 0)}
+        is_running = self.steps < min(self.end, TIME_LIMIT)
+        return *result, {**solved, "running": True} if is_running else solved
 
 
 class TakenName(Counter):
@@ -309,7 +314,7 @@ class VectorCounter(VectorEnv):
                     actions[i]
                 )
                 self.truncated[i] = counter.steps >= self.limit
-        info = {}
+        info = {"solved": self.observations[:, 1] == 3}
         if self.mode is AutoresetMode.SAME_STEP:
             over = self.terminated | self.truncated
             info = {"final_obs": self.observations.copy(), "_final_obs": over}

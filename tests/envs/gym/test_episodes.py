@@ -118,6 +118,12 @@ def test_success_of_another_kind_is_refused(make_gym: MakeGym, autoreset: str, k
         env.rollout(6, act, break_when_any_done=False)
 
 
+def test_success_of_vectorized_code_needs_no_mask(make_gym: MakeGym) -> None:
+    env = make_gym("vector_entry_point", "next_step", success="solved")
+    after = env.rollout(12, act, break_when_any_done=False)["next"]
+    assert after["success"].equal(after["observation"][..., 1:] == 3)
+
+
 @pytest.mark.parametrize("autoreset", MODES)
 def test_step_and_maybe_reset_equals_that_of_torchrl(make_gym: MakeGym, autoreset: str) -> None:
     def collect(step: Callable[[GymnasiumEnv, TensorDictBase], Any]) -> TensorDictBase:
