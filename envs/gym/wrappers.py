@@ -6,6 +6,8 @@ from typing import Any
 
 import gymnasium
 
+from torchrl_gpu.errors import ConfigurationError, one_line
+
 
 def wrapper_named(name: str) -> str:
     """Return the name of a wrapper, as in `gymnasium.wrappers.FlattenObservation`, if there is one.
@@ -23,8 +25,16 @@ def wrapper_named(name: str) -> str:
 
 
 def wrap(env: gymnasium.Env, names: Sequence[str]) -> gymnasium.Env:
-    """Return an environment in wrappers, the first one innermost, each called with it alone."""
+    """Return an environment in wrappers, the first one innermost, each called with it alone.
+
+    Raises:
+        ConfigurationError: a wrapper does not fit the environment.
+    """
     for name in names:
         wrapper: Any = resolve_name(name)
-        env = wrapper(env)
+        try:
+            env = wrapper(env)
+        except Exception as error:  # assertions of Gymnasium's, and missing entries of a space
+            reason = f"{type(error).__name__}: {one_line(error)}"
+            raise ConfigurationError(f"env.wrappers: {name} raised {reason}") from error
     return env

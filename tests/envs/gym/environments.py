@@ -189,6 +189,14 @@ class Doubled(gymnasium.ObservationWrapper):
         return 2 * observation
 
 
+class Cropped(gymnasium.ObservationWrapper):
+    """Is for images alone."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        assert env.observation_space.dtype == np.uint8, "no image"
+
+
 class Solver(Counter):
     """Counter that is solved at every third step; its first `info` says so too.
 

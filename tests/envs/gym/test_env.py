@@ -150,6 +150,17 @@ def test_error_names_a_missing_package_for_rendering(
             {"name": "CartPole-v1", "wrappers": ["gymnasium.wrappers.TimeLimit"]},
             "cannot be made: .* missing 1 required positional argument: 'max_episode_steps'",
         ),
+        *(
+            (
+                {
+                    "name": f"{MODULE}:Solver-v0",
+                    "wrappers": [f"{MODULE}.Cropped"],
+                    "options": options,
+                },
+                r"^env\.name=.*Cropped raised AssertionError: no image$",
+            )
+            for options in (None, {"kind": "number"})
+        ),
         (
             {"name": f"{MODULE}:VectorOnly-v0"},
             r"^env\.vectorization=sync: VectorOnly-v0 supports vector_entry_point only",
