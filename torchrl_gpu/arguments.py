@@ -169,7 +169,9 @@ def _reason(problems: Sequence[ErrorDetails], shown: str) -> str:
             return f"input should be a list; write [{shown}]"
         case "path_type", _:
             return "input should be a path"
-    words = problem["msg"].removeprefix("Value error, ")
+        case "value_error", {"error": error}:  # of a validator, and may begin with a name
+            return str(error)
+    words = problem["msg"]
     return words[0].lower() + words[1:]
 
 

@@ -143,6 +143,7 @@ def test_error_names_a_missing_package_for_rendering(
             for wrapper, reason in (
                 ("gymnasium.wrappers.Flat", "cannot be imported .*; write PACKAGE.CLASS"),
                 ("nowhere.Flat", "cannot be imported"),
+                ("FlattenObservation", "cannot be imported"),
                 ("os.path.join", "is not a class of gymnasium.Wrapper"),
             )
         ),
