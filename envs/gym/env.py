@@ -109,7 +109,7 @@ class GymnasiumEnv(Environment):
         atari_preprocessing: bool | None = None,
         terminal_on_life_loss: bool = False,
         wrappers: Sequence[Annotated[str, AfterValidator(wrapper_named)]] = (),
-        success: str | None = None,
+        success: Annotated[str, Field(min_length=1)] | None = None,
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Annotated[int, Field(ge=0)] = 0,
         options: dict[str, Any] | None = None,

@@ -17,7 +17,7 @@ def wrapper_named(name: str) -> str:
     """
     try:
         found = resolve_name(name)
-    except (AttributeError, ImportError, ValueError) as error:
+    except (AttributeError, ImportError, SyntaxError, ValueError) as error:
         raise ValueError(f"{name} cannot be imported ({error}); write PACKAGE.CLASS") from None
     if not (isinstance(found, type) and issubclass(found, gymnasium.Wrapper)):
         raise ValueError(f"{name} is not a class of gymnasium.Wrapper")

@@ -118,6 +118,7 @@ def test_error_names_a_missing_package_for_rendering(
         ({"name": "no_such_package:Thing-v0"}, "no_such_package cannot be imported"),
         ({"name": ".package:Thing-v0"}, ".package cannot be imported"),
         ({"name": "CartPole-v1", "num_envs": 0}, "num_envs=0"),
+        ({"name": "CartPole-v1", "success": ""}, "success=: "),
         (
             {"name": "CartPole-v1", "options": {"gravitas": 1}},
             r"^env\.name=CartPole-v1: .*argument 'gravitas'",
