@@ -57,7 +57,7 @@ def registered(name: str) -> str:
     if package:
         try:
             importlib.import_module(package)
-        except (ImportError, TypeError, ValueError) as error:
+        except (ImportError, SyntaxError, TypeError, ValueError) as error:
             raise ValueError(f"{package} cannot be imported ({error})") from None
     if env_id.rpartition("/")[0] == "ALE" and env_id not in gymnasium.registry:
         if importlib.util.find_spec("ale_py") is None:
