@@ -96,6 +96,16 @@ LOOP = """
 </robot>"""
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"urdf": "kuka_iiwa/model.urdf", "bar_radius": 0.04}, {"name": "lr_mate_200id"}],
+)
+def test_the_fingerprint_is_that_of_joints_and_collision_bodies(settings: dict[str, Any]) -> None:
+    other = {key: value for key, value in settings.items() if key == "urdf"}
+    assert load_robot(**settings).fingerprint == load_robot(**settings).fingerprint
+    assert load_robot(**settings).fingerprint != load_robot(**other).fingerprint
+
+
 def _edited(text: str) -> str:
     old, new = text.split(" => ")
     return (ASSETS / "lr_mate_200ic.urdf").read_text().replace(old, new)
