@@ -11,7 +11,7 @@ from trainers.components.choices import SAVED_GROUPS
 from trainers.components.component import FOLLOWS
 from trainers.components.sections import TARGET
 
-# Packages that anyone trusts, with the classes of each group, those of their components included.
+# Packages whose classes a file may always name, by group, those of its components included.
 _LIBRARY = {
     "agent": ("agents",),
     "env": ("envs", "gymnasium.wrappers"),
