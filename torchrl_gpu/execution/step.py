@@ -36,8 +36,7 @@ def _checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:
 def _problem(losses: Any) -> str | None:
     """Return the fault in the result of a loss function; None without one.
 
-    Types and shapes decide, which a compiler knows: its code has no trace of the check. Without
-    one, it takes 2 microseconds.
+    Types and shapes decide, which a compiler knows: compiled code has no trace of the check.
     """
     if not isinstance(losses, Losses):
         return f"it has to return Losses, not {type(losses).__name__}"
