@@ -103,6 +103,22 @@ def test_functions_of_cuda_answer_for_the_target(target: torch.device) -> None:
         torch.cuda.set_rng_state_all(torch.cuda.get_rng_state_all())
 
 
+@pytest.mark.parametrize(
+    ("function", "result", "peak"),
+    [
+        ("memory_stats", {"allocated_bytes.all.current": 5, "allocated_bytes.all.peak": 7}, 7),
+        ("current_allocated_memory", 5, 0),  # the only one of mps
+    ],
+)
+def test_memory_is_that_of_the_target(
+    function: str, result: Any, peak: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, function, lambda: result, raising=False)
+    with redirect_cuda("cpu"):
+        assert torch.cuda.memory_allocated() == 5
+        assert torch.cuda.max_memory_allocated() == peak
+
+
 def test_a_seed_of_cuda_repeats_its_random_numbers(target: torch.device) -> None:
     with redirect_cuda(target):
         torch.manual_seed(3)
