@@ -18,7 +18,7 @@ from envs.gym.observations import Observations
 from envs.gym.processes import WatchedVectorEnv
 from envs.gym.stacks import ImageStacks
 from envs.gym.vector import Autoreset, Vectorization, make_vector, registered, try_options
-from envs.gym.wrappers import wrapper_named
+from envs.gym.wrappers import known_wrapper
 from envs.settings import Mode, NumEnvs, StepTimeout, with_defaults
 from torchrl_gpu.arguments import checked
 from torchrl_gpu.environments.capabilities import Capabilities
@@ -78,8 +78,9 @@ class GymnasiumEnv(Environment):
         terminal_on_life_loss: in mode `train`, end an episode of a preprocessed Atari environment
             at the loss of a life; the next episode is a new game.
         wrappers: wrappers of Gymnasium around each copy, the first one innermost, by the names of
-            their classes, as in `gymnasium.wrappers.FlattenObservation`; each class is called with
-            the environment alone. Not with `vector_entry_point`.
+            their classes, as in `gymnasium.wrappers.FlattenObservation`, or, with arguments, as
+            `{_target_: gymnasium.wrappers.FilterObservation, filter_keys: [image]}`. Not with
+            `vector_entry_point`.
         success: entry of Gymnasium's `info` that says whether the task is solved, such as
             `is_success`; at the last step of an episode it is the success of the episode. None to
             judge by returns.
@@ -108,7 +109,7 @@ class GymnasiumEnv(Environment):
         clip_rewards: bool | None = None,
         atari_preprocessing: bool | None = None,
         terminal_on_life_loss: bool = False,
-        wrappers: Sequence[Annotated[str, AfterValidator(wrapper_named)]] = (),
+        wrappers: Sequence[Annotated[str | dict[str, Any], AfterValidator(known_wrapper)]] = (),
         success: Annotated[str, Field(min_length=1)] | None = None,
         step_timeout: StepTimeout = STEP_TIMEOUT,
         seed: Annotated[int, Field(ge=0)] = 0,

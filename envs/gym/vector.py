@@ -82,13 +82,13 @@ def make_vector(
     mode: Mode,
     step_timeout: float | None,
     preprocessing: Preprocessing | None,
-    wrappers: Sequence[str],
+    wrappers: Sequence[str | dict[str, Any]],
 ) -> VectorEnv:
     """Make a vector environment whose `metadata` hold `autoreset_mode`, see `GymnasiumEnv`.
 
     In mode `demo` it can render images, in mode `train` a `Recorder` of the open episodes is around
-    each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment,
-    and `wrappers` are names for `wrap`, which come next.
+    each copy, except with `vector_entry_point`. `preprocessing` is that of an Atari environment;
+    the wrappers of `wrap` come next.
 
     Raises:
         ConfigurationError: the environment cannot be made with these arguments.
@@ -190,7 +190,7 @@ def _arguments(
     options: Mapping[str, Any],
     preprocessing: Preprocessing | None,
     mode: Mode,
-    names: tuple[str, ...],
+    wrapped: tuple[str | dict[str, Any], ...],
 ) -> dict[str, Any]:
     """Return the keyword arguments of `gymnasium.make_vec`."""
     for option in _OWN_OPTIONS:
@@ -209,7 +209,7 @@ def _arguments(
                 f"env.vectorization=vector_entry_point: {spec.id} has no `vector_entry_point`; use "
                 f"sync or async"
             )
-        if names:
+        if wrapped:
             raise ConfigurationError(
                 "env.vectorization=vector_entry_point: env.wrappers wrap single environments; use "
                 "sync or async"
@@ -234,7 +234,7 @@ def _arguments(
     if preprocessing is not None:
         arguments |= WRAPPED_OPTIONS
         wrappers.append(preprocessing)
-    wrappers += [partial(wrap, names=names), Checked]
+    wrappers += [partial(wrap, wrappers=wrapped), Checked]
     if mode == "train":
         wrappers.append(partial(Recorder, resets_within=autoreset_mode is AutoresetMode.SAME_STEP))
     if vectorization == "async":

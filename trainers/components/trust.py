@@ -147,7 +147,7 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for path, value in _leaves({group: config.get(group) for group in SAVED_GROUPS}):
         setting = ".".join(path)
         is_class = TARGET in setting.split(".")
-        is_wrapper = setting.startswith("env.wrappers.")
+        is_wrapper = path[:-1] == ("env", "wrappers")
         if is_class or is_wrapper or (setting == "env.name" and ":" in str(value)):
             yield setting, value
 

@@ -148,9 +148,18 @@ def test_error_names_a_missing_package_for_rendering(
                 ("os.path.join", "is not a class of gymnasium.Wrapper"),
             )
         ),
-        (
-            {"name": "CartPole-v1", "wrappers": ["gymnasium.wrappers.TimeLimit"]},
-            "cannot be made: .* missing 1 required positional argument: 'max_episode_steps'",
+        *(
+            ({"name": "CartPole-v1", "wrappers": [wrapper]}, reason)
+            for wrapper, reason in (
+                ("gymnasium.wrappers.TimeLimit", "'max_episode_steps'; write {_target_: gymnasium"),
+                (
+                    {"_target_": "gymnasium.wrappers.TimeLimit", "steps": 3},
+                    "_steps: VALUE}",
+                ),
+                ({"_target_": "gymnasium.wrappers.Autoreset", "a": 1}, "argument 'a'; write {_tar"),
+                ({"max_episode_steps": 3}, "a wrapper without a name; write {_target_: PACKAGE"),
+                ({"_target_": 3}, "a wrapper without a name"),
+            )
         ),
         *(
             (

@@ -213,6 +213,12 @@ def test_wrappers_are_around_each_copy_from_the_first_to_the_last(
         make_gym(name, wrappers=[doubled], **ways)
 
 
+def test_wrappers_take_arguments(make_gym: MakeGym) -> None:
+    limit = {"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 3}
+    env = make_gym("CartPole-v1", wrappers=[limit])
+    assert env.rollout(9)["next", "truncated"].squeeze(-1).tolist() == [[False, False, True]] * 2
+
+
 @pytest.mark.parametrize(
     "space",
     [

@@ -103,6 +103,7 @@ CLASSES: dict[str, Hostile] = {
     "no name": (("env", "_target_"), {}),
     "Gymnasium id": (("env", "name"), "this:CartPole-v1"),
     "wrapper": (("env", "wrappers"), ["this.World"]),
+    "wrapper with arguments": (("env", "wrappers"), [{"_target_": "this.World", "size": 3}]),
 }
 VALUES: dict[str, Hostile] = {
     "environment variable": (("agent", "gamma"), "${oc.env:SECRET}"),
@@ -140,6 +141,8 @@ def test_a_file_imports_no_class_that_the_user_does_not_trust(
         place, name = CLASSES[case]
         if isinstance(name, list):
             place, name = (*place, "0"), name[0]
+        if name and isinstance(name, dict):
+            place, name = (*place, "_target_"), name["_target_"]
         with pytest.raises(ConfigurationError) as refused:
             WAYS[way](file, tmp_path)
         assert f"it names {'.'.join(place)}={name}" in str(refused.value)
