@@ -11,7 +11,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
-from torchrl.envs import EnvBase, VecGymEnvTransform
+from torchrl.envs import ActionMask, EnvBase, VecGymEnvTransform
 
 from torchrl_gpu.environments.bookkeeping import Path, bookkeeping_keys, path_of, transforms_of
 from torchrl_gpu.environments.environment import (
@@ -58,7 +58,8 @@ def as_environment(env: EnvBase) -> Environment:
 
     Raises:
         ConfigurationError: it is not an `EnvBase`, has several action keys, has observations or
-            rewards that no agent can read, or loses the last observation of an episode.
+            rewards that no agent can read, loses the last observation of an episode, or masks
+            actions.
     """
     if not isinstance(env, EnvBase):
         raise ConfigurationError(
@@ -79,6 +80,11 @@ class AdaptedEnvironment(EnvironmentView):
             raise ConfigurationError(
                 "env: a GymEnv with num_envs loses the last observation of every episode; "
                 "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
+            )
+        if any(isinstance(transform, ActionMask) for transform in transforms_of(env)):
+            raise ConfigurationError(
+                "env: agents do not read the masks of ActionMask; leave it out, and let the "
+                "environment answer illegal actions with a low reward"
             )
         group = group_of(env)
         self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device

@@ -20,6 +20,7 @@ from torchrl.data import (
     Unbounded,
 )
 from torchrl.envs import (
+    ActionMask,
     CatFrames,
     CatTensors,
     ClipTransform,
@@ -509,6 +510,13 @@ def test_an_agent_trains_on_other_floats_of_an_environment(
 def test_an_environment_that_loses_last_observations_is_rejected() -> None:
     env = GymEnv("Pendulum-v1", num_envs=2)
     with pytest.raises(ConfigurationError, match="loses the last observation"):
+        as_environment(env)
+    env.close()
+
+
+def test_an_environment_that_masks_actions_is_rejected() -> None:
+    env = TransformedEnv(GymEnv("CartPole-v1", categorical_action_encoding=True), ActionMask())
+    with pytest.raises(ConfigurationError, match="agents do not read the masks of ActionMask"):
         as_environment(env)
     env.close()
 
