@@ -70,6 +70,18 @@ def test_preset_in_a_folder_of_the_user_is_found_by_the_name_without_its_module(
     assert settings.agent.settings["n_step"] == 1
 
 
+def test_presets_are_found_in_each_folder_of_the_user(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one folder", "two, three [4]")]
+    for folder in folders:
+        preset = folder / "experiment" / f"{folder.name[:3]}.yaml"
+        preset.parent.mkdir(parents=True)
+        preset.write_text("# @package _global_\nagent:\n  n_step: 7\n")
+    search = f'hydra.searchpath=[file://{folders[0]}, "file://{folders[1]}"]'
+    for name in ("one", "two"):
+        settings = settings_of("agent=dqn", "env=fanuc", f"experiment={name}", search)
+        assert settings.agent.settings["n_step"] == 7
+
+
 @pytest.mark.parametrize("preset", ["fanuc/sac", "CartPole-v1/dqn"])
 def test_null_selects_no_preset(preset: str) -> None:
     settings = settings_of(*pair(preset), "experiment=null")

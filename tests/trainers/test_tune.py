@@ -4,6 +4,7 @@ import gc
 import json
 import math
 import re
+import shlex
 import signal
 import sqlite3
 import sys
@@ -66,7 +67,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Evaluator, "evaluate", noting)
-        outcome = run(*COMMAND, f"runs={tmp_path_factory.mktemp('tuned')}")
+        outcome = run(*COMMAND, f"runs={tmp_path_factory.mktemp('tuned, well')}")
     return outcome, seeds
 
 
@@ -83,7 +84,7 @@ def test_a_search_ends_with_a_preset_that_runs(tuned: Tuned) -> None:
     outcome, _ = tuned
     assert states(outcome.folder) == 4 * ["COMPLETE"]
     (command,) = re.findall(r"train it +python -m trainers.run (.*)", outcome.report)
-    arguments = [argument.strip("'") for argument in command.split()]
+    arguments = shlex.split(command)
     settings = settings_of(*arguments)
     assert settings.env.settings["name"] == "CartPole-v1"
     assert settings.trainer.settings["random_frames"] == 64

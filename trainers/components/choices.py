@@ -39,8 +39,8 @@ def choices_of(group: str, *folders: Path) -> list[str]:
 def folders_of(settings: Mapping[str, Any]) -> list[Path]:
     """Return the folders of the user, from `hydra.searchpath=[file:///folder, pkg://package]`."""
     typed = settings.get(SEARCH_PATH) or ""
-    entries = [text.strip(" '\"") for text in typed.strip("[]").split(",")]
-    return [_folder(entry) for entry in entries if entry]
+    entries = re.findall(r"""(["'])(.+?)\1|([^\s"',\[\]][^"',\[\]]*)""", typed)  # quoted, or bare
+    return [_folder(quoted or bare) for _, quoted, bare in entries]
 
 
 def _folder(entry: str) -> Path:

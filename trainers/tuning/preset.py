@@ -38,7 +38,7 @@ def write_preset(study: Study, settings: Settings, best: Candidate) -> list[str]
     preset = _preset_of(training_settings(settings, changed))
     text = f"# @package _global_\n# {comment}\n{OmegaConf.to_yaml(OmegaConf.create(preset))}"
     write_text(folder / "experiment" / f"{_NAME}.yaml", text)
-    return [f"experiment={_NAME}", f"hydra.searchpath=[file://{folder}]"]
+    return [f"experiment={_NAME}", f'hydra.searchpath=["file://{folder}"]']
 
 
 def _preset_of(settings: Settings) -> dict[str, Any]:
