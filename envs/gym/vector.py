@@ -41,7 +41,7 @@ _OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)
 _ERRORS_OF_MAKING = (GymnasiumError, ImportError, OSError, TypeError, ValueError)
 
 # Arguments of Gymnasium that `GymnasiumEnv` sets itself.
-_OWN_OPTIONS = ("id", "num_envs", "render_mode", "vectorization_mode", "vector_kwargs", "wrappers")
+_OWN_OPTIONS = ("id", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
 
 def registered(name: str) -> str:
@@ -199,7 +199,12 @@ def _arguments(
                 f"env.options.{option}: GymnasiumEnv sets this argument itself"
             )
     arguments = dict(options)
-    if mode == "demo":
+    if options.get("render_mode") not in (None, "rgb_array"):
+        raise ConfigurationError(
+            f"env.options.render_mode={options['render_mode']}: use rgb_array, which wrappers such "
+            "as AddRenderObservation need; mode=demo makes films without it"
+        )
+    if mode == "demo" or options.get("render_mode"):
         arguments["render_mode"] = "rgb_array"
         # SDL, which draws most environments, warns without a display although none is needed.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")

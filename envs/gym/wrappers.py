@@ -56,5 +56,9 @@ def wrap(env: gymnasium.Env, wrappers: Iterable[str | dict[str, Any]]) -> gymnas
 def _parts(wrapper: str | dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Return the name of a wrapper and its arguments after the environment."""
     section = {_CLASS: wrapper} if isinstance(wrapper, str) else wrapper
-    arguments = {name: value for name, value in section.items() if name != _CLASS}
+    arguments = {
+        name: tuple(value) if isinstance(value, list) else value  # a shape, mostly
+        for name, value in section.items()
+        if name != _CLASS
+    }
     return section.get(_CLASS), arguments

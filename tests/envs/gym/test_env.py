@@ -125,7 +125,7 @@ def test_error_names_a_missing_package_for_rendering(
         ),
         (
             {"name": "CartPole-v1", "options": {"render_mode": "human"}},
-            r"^env\.options\.render_mode: ",
+            r"^env\.options\.render_mode=human: use rgb_array",
         ),
         (
             {"name": "Pendulum-v1", "vectorization": "vector_entry_point"},

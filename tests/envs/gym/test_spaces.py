@@ -213,6 +213,16 @@ def test_wrappers_are_around_each_copy_from_the_first_to_the_last(
         make_gym(name, wrappers=[doubled], **ways)
 
 
+def test_wrappers_show_the_agent_rendered_images(make_gym: MakeGym) -> None:
+    render = "gymnasium.wrappers.AddRenderObservation"
+    small = {"_target_": "gymnasium.wrappers.ResizeObservation", "shape": [64, 96]}
+    options = {"render_mode": "rgb_array"}
+    env = make_gym("CartPole-v1", wrappers=[render, small], options=options)
+    assert env.observation_spec["pixels"].shape == (2, 3, 64, 96)
+    frames = env.rollout(3)["next", "pixels"]
+    assert not frames[:, 0].equal(frames[:, -1]), "the cart moves"
+
+
 def test_wrappers_take_arguments(make_gym: MakeGym) -> None:
     limit = {"_target_": "gymnasium.wrappers.TimeLimit", "max_episode_steps": 3}
     env = make_gym("CartPole-v1", wrappers=[limit])
