@@ -223,7 +223,8 @@ class AdaptedEnvironment(EnvironmentView):
         reward = _spread(after.get(self._inner_reward_key), shape).to(torch.float32)
         if self._adds_active:
             # A team may go on to reward robots that stand still.
-            reward = reward.masked_fill(self._dones(transition, self._group)[0], 0.0)
+            over = _spread(self._dones(transition, self._group)[0], shape)
+            reward = reward.masked_fill(over, 0.0)
         return self._converted(after).set(self._reward_path, reward)
 
     def _converted(self, tensordict: TensorDictBase) -> TensorDict:

@@ -200,6 +200,7 @@ ENVIRONMENTS: dict[str, Callable[[], EnvBase]] = {
     ),
     "team that ends together": lambda: Team(done_on_any=True),
     "team that ends one by one": lambda: Team(done_on_any=False),
+    "teams in a SerialEnv": lambda: SerialEnv(2, lambda: Team(done_on_any=False)),
 }
 every_environment = pytest.mark.parametrize("make", ENVIRONMENTS.values(), ids=ENVIRONMENTS.keys())
 
