@@ -10,9 +10,11 @@ from torchrl.data import Categorical
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.adapter import as_environment
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.environments.robots import Robots
+from torchrl_gpu.environments.specs import action_bounds, action_kind, action_spec
 from torchrl_gpu.environments.view import EnvironmentView
+from torchrl_gpu.errors import ConfigurationError
 
 
 def single_moves(dimensions: int, values: Sequence[float]) -> tuple[tuple[float, ...], ...]:
@@ -93,7 +95,21 @@ def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
             the table of its capabilities.
 
     Raises:
-        ConfigurationError: the environment has no table of discrete actions.
+        ConfigurationError: the environment has no table of discrete actions, or the given one is
+            not a table of its actions.
     """
     env = as_environment(env)
-    return _DiscreteEnvironment(env, env.discrete_actions if table is None else table)
+    if table is None:
+        return _DiscreteEnvironment(env, env.discrete_actions)
+    spec = action_spec(env)
+    if action_kind(spec) != "continuous":
+        raise ConfigurationError(f"table: {name_of(env)} takes discrete actions already")
+    low, high = action_bounds(spec)
+    rows = table.to(low)
+    fits = len(rows) > 0 and rows.shape[1:] == low.shape
+    if not fits or not ((rows >= low) & (rows <= high)).all():
+        raise ConfigurationError(
+            f"table: it needs rows of {len(low)} numbers from {low.tolist()} to {high.tolist()}, "
+            f"not {table.tolist()}"
+        )
+    return _DiscreteEnvironment(env, table)

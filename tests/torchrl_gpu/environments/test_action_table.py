@@ -45,3 +45,19 @@ def test_the_view_declares_the_table_that_it_applies() -> None:
     own = with_action_table(env).capabilities
     assert own.action_table == env.capabilities.discrete_actions
     assert own.discrete_actions is None
+
+
+@pytest.mark.parametrize(
+    "table",
+    [torch.zeros(0, 1), torch.zeros(3, 2), torch.zeros(3), torch.tensor([[1.0], [1.5]])],
+    ids=["empty", "too wide", "without rows", "out of bounds"],
+)
+def test_another_table_is_refused(table: torch.Tensor) -> None:
+    with pytest.raises(ConfigurationError, match=r"rows of 1 numbers from \[-1.0\] to \[1.0\]"):
+        with_action_table(IdentityEnv(num_envs=4, action_dim=1), table)
+
+
+def test_a_table_of_discrete_actions_is_refused() -> None:
+    view = with_action_table(IdentityEnv(num_envs=4, action_dim=1), TABLE)
+    with pytest.raises(ConfigurationError, match="IdentityEnv takes discrete actions already"):
+        with_action_table(view, TABLE)
