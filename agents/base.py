@@ -245,7 +245,15 @@ class Agent(CheckedFields, Resumable, ABC):
         """Take one eager gradient step in fp32 with transitions `[B]`, see `prepare_batch`.
 
         The trainer calls `Execution.update` instead.
+
+        Raises:
+            ConfigurationError: the batch has several dimensions.
         """
+        if batch.batch_dims != 1:
+            raise ConfigurationError(
+                f"batch: it has batch size {list(batch.batch_size)}; an update takes [B], as of "
+                "batch.reshape(-1)"
+            )
         return self._execution.update(self, batch)
 
     def join(self, processes: Processes) -> None:
@@ -362,8 +370,8 @@ class OffPolicyAgent(Agent):
         return super().prepare_batch(batch)
 
     def update(self, batch: TensorDictBase) -> Update:
-        """Check the shapes of the batch, and take a gradient step: see `Agent.update`."""
-        check_transitions(batch, self.action_spec)
+        """Check the entries of the batch, and take a gradient step: see `Agent.update`."""
+        check_transitions(batch, self.observation_spec, self.action_spec)
         return super().update(batch)
 
     def after_update(self, metrics: dict[str, Tensor]) -> None:

@@ -32,7 +32,7 @@ from torchrl_gpu.environments.specs import ActionKind, action_kind
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.adam import adam
 from torchrl_gpu.execution.fitting import Fitting
-from torchrl_gpu.execution.learner import Losses
+from torchrl_gpu.execution.learner import Losses, Update
 
 # Factor of each change of the adaptive learning rate, and its bounds.
 _RATE_FACTOR = 1.5
@@ -164,7 +164,8 @@ class PPO(OnPolicyAgent):
         """
         if rollout.names[-1] == "time":  # of TorchRL's collectors
             rollout = rollout.transpose(0, -1)
-        check_transitions(rollout, self.action_spec, ("terminated", "truncated"))
+        flags = "terminated", "truncated"
+        check_transitions(rollout, self.observation_spec, self.action_spec, flags)
         if self.augmentation is not None:
             for step in rollout.unbind(0):  # a copy of the whole rollout may not fit into memory
                 step.update_(self.augmentation(step))
@@ -202,6 +203,14 @@ class PPO(OnPolicyAgent):
                 "explained_variance": (1.0 - unexplained).expand_as(value),
             }
         )
+
+    def update(self, batch: TensorDictBase) -> Update:
+        """Take a gradient step with rows of a prepared rollout: see `Agent.update`."""
+        if "advantage" not in batch:
+            raise ConfigurationError(
+                "batch: advantage is missing; an update takes rows of agent.prepare(rollout)"
+            )
+        return super().update(batch)
 
     @torch.no_grad()
     def prepare_batch(self, batch: TensorDictBase) -> TensorDictBase:

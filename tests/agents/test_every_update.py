@@ -302,19 +302,36 @@ def test_update_does_not_change_its_batch(case: Case) -> None:
 
 
 @every_agent
-@pytest.mark.parametrize("key", ["action", ("next", "reward"), ("next", "terminated")])
-def test_transitions_of_other_shapes_are_refused(case: Case, key: NestedKey) -> None:
+@pytest.mark.parametrize("change", ["another shape", "another dtype", "missing"])
+@pytest.mark.parametrize(
+    "key", ["action", "observation", ("next", "reward"), ("next", "terminated")], ids=str
+)
+def test_other_transitions_are_refused(case: Case, key: NestedKey, change: str) -> None:
     agent = case.make()
     rollout = make_rollout(agent)
     learn = agent.prepare if isinstance(agent, OnPolicyAgent) else agent.update
     batch = rollout if isinstance(agent, OnPolicyAgent) else rollout.reshape(-1)
-    expected = list(batch[key].shape)
-    refusal = rf"^batch: {re.escape(repr(key))} {{}}; an agent takes {re.escape(str(expected))}$"
-    batch[key] = batch[key].unsqueeze(-1)
-    with pytest.raises(ConfigurationError, match=refusal.format(r"has shape \[.*, 1\]")):
+    value = batch[key]
+    expected = f"shape {list(value.shape)} and {value.dtype}"
+    if change == "missing":
+        batch, found = batch.exclude(key), "is missing"
+    else:
+        other = value.unsqueeze(-1) if change == "another shape" else value.half()
+        batch[key] = other
+        found = f"has shape {list(other.shape)} and {other.dtype}"
+    name = key if isinstance(key, str) else ".".join(key)
+    refusal = f"batch: {name} {found}; an agent takes {expected}"
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(refusal)}$"):
         learn(batch)
-    with pytest.raises(ConfigurationError, match=refusal.format("is missing")):
-        learn(batch.exclude(key))
+
+
+@every_agent
+def test_an_update_refuses_steps_of_a_rollout_that_are_not_flattened(case: Case) -> None:
+    agent = case.make()
+    rollout = make_rollout(agent)
+    batch = agent.prepare(rollout) if isinstance(agent, OnPolicyAgent) else rollout
+    with pytest.raises(ConfigurationError, match=r"^batch: it has batch size .*reshape"):
+        agent.update(batch)
 
 
 @every_value_based_agent

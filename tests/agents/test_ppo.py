@@ -350,3 +350,9 @@ def test_the_log_standard_deviation_is_bounded(log_std: float, bound: float) -> 
 def test_settings_that_exclude_each_other_are_refused(hyperparameters: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(hyperparameters))):
         make(**hyperparameters)
+
+
+def test_an_update_refuses_a_rollout_that_is_not_prepared() -> None:
+    agent = make()
+    with pytest.raises(ConfigurationError, match=r"^batch: advantage is missing; .*prepare"):
+        agent.update(make_rollout(agent).reshape(-1))
