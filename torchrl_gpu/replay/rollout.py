@@ -42,6 +42,7 @@ class RolloutBuffer:
         )
         self.length = length
         self.device = device
+        self._batch_size = observation_spec.shape
         self._observed = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self._steps: TensorDict | None = None
         self._next = 0
@@ -59,7 +60,16 @@ class RolloutBuffer:
 
     @torch.no_grad()
     def extend(self, transition: TensorDictBase) -> None:
-        """Copy one batched step `[num_envs]` in TorchRL's layout; a full buffer starts over."""
+        """Copy one batched step `[num_envs]` in TorchRL's layout; a full buffer starts over.
+
+        Raises:
+            ValueError: the batch size is not [num_envs].
+        """
+        if transition.batch_size != self._batch_size:
+            raise ValueError(
+                f"transition has batch size {list(transition.batch_size)}; this buffer takes "
+                f"{list(self._batch_size)}"
+            )
         after = transition.get("next")
         kept = transition.select(*self._observed, *_KEPT, strict=False)
         kept.set("next", after.select(*self._observed, *_KEPT_AFTER))

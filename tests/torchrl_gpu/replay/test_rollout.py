@@ -59,6 +59,12 @@ def test_a_full_buffer_starts_over_and_stores_copies() -> None:
     assert not buffer.is_full
 
 
+def test_several_steps_at_once_are_refused() -> None:
+    steps = torch.stack([step(0), step(1)], 1)
+    with pytest.raises(ValueError, match=r"batch size \[3, 2\]; this buffer takes \[3\]"):
+        RolloutBuffer(2, SPEC, CPU).extend(steps)
+
+
 def test_active_flags_are_stored() -> None:
     buffer = RolloutBuffer(1, SPEC, CPU)
     active = torch.tensor([[True], [False], [True]])
