@@ -22,10 +22,8 @@ from torchrl_gpu.errors import ConfigurationError
 # Largest observation of a file, many times that of a stack of images.
 _MAX_SIZE = 2**26
 
-# Observations as a user has them: arrays or tensors by name or key, or one alone.
-GivenObservation = (
-    Mapping[str, ArrayLike | Tensor] | Mapping[NestedKey, ArrayLike | Tensor] | ArrayLike | Tensor
-)
+# Observations as a user has them: arrays or tensors by name or key, perhaps nested, or one alone.
+GivenObservation = Mapping[str, Any] | Mapping[NestedKey, Any] | ArrayLike | Tensor
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,9 @@ class PolicyInterface:
         """Return the observations that a policy reads, checked, by their key.
 
         Args:
-            observation: NumPy arrays or tensors by name or key; or the array or tensor alone, of a
-                policy with one observation. All have the same leading batch dimensions, or none.
+            observation: NumPy arrays or tensors by name or key, in nested dicts or a TensorDict
+                too; or the array or tensor alone, of a policy with one observation. All have the
+                same leading batch dimensions, or none.
             device: device of the policy.
 
         Raises:
@@ -102,10 +101,7 @@ class PolicyInterface:
                     f"observation: this policy reads several, by name: {', '.join(self.leaves)}"
                 )
             observation = dict.fromkeys(leaves, observation)
-        given = {
-            ".".join(map(str, key)) if isinstance(key, tuple) else str(key): value
-            for key, value in observation.items()
-        }
+        given = by_name(observation)
         if given.keys() != self.leaves.keys():
             raise ConfigurationError(
                 f"observation: this policy reads {', '.join(self.leaves)}, "
@@ -214,6 +210,15 @@ class SimulatorAction(nn.Module):
         if self.table is None:
             return values
         return (values.unsqueeze(-2) - self.table).abs().sum(dim=-1).argmin(dim=-1)
+
+
+def by_name(observation: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """Return observations by name: the parts of a key, and of nested mappings, joined by dots."""
+    named: dict[str, Any] = {}
+    for key, value in observation.items():
+        name = prefix + (".".join(map(str, key)) if isinstance(key, tuple) else str(key))
+        named |= by_name(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
+    return named
 
 
 def _name_of_dtype(dtype: torch.dtype) -> str:

@@ -12,7 +12,7 @@ from torchrl.data import Composite, TensorSpec
 
 from agents.base import Agent
 from agents.modules.training_state import POLICY, load_networks
-from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface, SimulatorAction
+from torchrl_gpu.acting.interface import GivenObservation, PolicyInterface, SimulatorAction, by_name
 from torchrl_gpu.acting.policy import Observations
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, shares_of
 from torchrl_gpu.checkpoints.contents import check_count, check_like, reading
@@ -198,7 +198,7 @@ class TrainedPolicy(nn.Module):
         Args:
             observation: NumPy arrays or tensors by name, each `[*B, ...]` as the environment gives
                 them, a stack of frames included; or the array alone, of a policy that reads one
-                observation. Nested names are joined by dots.
+                observation. Nested names are joined by dots, or in nested dicts or a TensorDict.
 
         Returns:
             Actions `[*B, action_dim]` in the units that the simulator takes, see
@@ -211,8 +211,8 @@ class TrainedPolicy(nn.Module):
         """
         device = self.policy.frames.device
         action: Tensor = self(self.interface.read(observation, device))
-        given = observation.values() if isinstance(observation, Mapping) else [observation]
-        if any(isinstance(value, Tensor) for value in given):
+        named = by_name(observation if isinstance(observation, Mapping) else {"": observation})
+        if any(isinstance(value, Tensor) for value in named.values()):
             return action
         return action.cpu().numpy()
 

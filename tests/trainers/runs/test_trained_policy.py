@@ -85,8 +85,11 @@ def test_every_agent_reads_nested_keys_sets_and_stacked_images_by_name(
         "robot.speed": observation["robot", "speed"].numpy(),
         **{key: observation[key].numpy() for key in ("objects", "objects_mask", "pixels")},
     }
-    expected = agent.policy(observation)["action"].detach()
-    np.testing.assert_array_equal(np.asarray(policy.predict(named)), expected.numpy())
+    expected = agent.policy(observation.copy())["action"].detach()
+    nested = {"robot": {"speed": named["robot.speed"]}, **named}
+    del nested["robot.speed"]
+    for given in (named, nested, observation):
+        np.testing.assert_array_equal(np.asarray(policy.predict(given)), expected.numpy())
 
 
 def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: Path) -> None:
