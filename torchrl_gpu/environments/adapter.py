@@ -54,6 +54,9 @@ def as_environment(env: EnvBase) -> Environment:
     the environment starts new episodes. TorchRL's own environments have `has_state` as far as their
     episodes are known, see `torchrl_gpu.environments.open_episodes`.
 
+    An observation `pixels`, as of `GymEnv(..., from_pixels=True)`, is the picture that `render`
+    returns.
+
     The next reset and step of the environment beneath compare their results with its specs.
 
     Raises:
@@ -120,6 +123,9 @@ class AdaptedEnvironment(EnvironmentView):
             if path in hidden and path[: len(acting)] == acting
         )
         can = self.capabilities
+        pixels = next((each.spec for each in self._readers if each.path == ("pixels",)), None)
+        is_other = not isinstance(base_of(env), Environment)
+        self._shows_pixels = is_other and pixels is not None and pixels.dtype == torch.uint8
         self._episodes = OpenEpisodes(env)
         takes_values = self._inner_action.dtype.is_floating_point
         changed = {key for transform in transforms_of(env) for key in transform.in_keys_inv}
@@ -132,6 +138,7 @@ class AdaptedEnvironment(EnvironmentView):
             frame_stacks={},
             elements={},
             can_overlap=False,
+            can_render=can.can_render or self._shows_pixels,
             has_state=can.has_state or self._episodes.are_known,
         )
         self._root: TensorDictBase | None = None
@@ -178,6 +185,14 @@ class AdaptedEnvironment(EnvironmentView):
         """Return the observations and done flags after the last step or reset."""
         assert self._root is not None, "the environment was not reset yet"
         return self._converted(self._root)
+
+    def render(self, index: Any = 0) -> Tensor:
+        """Return the picture of the wrapped environment, or its `pixels`; of a stack the newest."""
+        if not self._shows_pixels:
+            return super().render(index)
+        pixels = self.observe()["pixels"][self._checked_index(index)]
+        colours = pixels[-3:] if len(pixels) % 3 == 0 else pixels[-1:].expand(3, -1, -1)
+        return colours.movedim(0, -1)
 
     def _step_and_maybe_reset(
         self, tensordict: TensorDictBase

@@ -25,7 +25,7 @@ from trainers.components.component import Component
 def capabilities_of(env: Component, device: torch.device) -> Capabilities:
     """Return the capabilities of the environment of a run before it is built."""
     if not issubclass(env.target, Environment):
-        return Capabilities()
+        return Capabilities(can_render=None)  # by its observation `pixels`
     return env.target.capabilities_of(env.arguments(), device)
 
 

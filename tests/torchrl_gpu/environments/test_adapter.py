@@ -492,6 +492,8 @@ def test_pixels_of_gymnasium_are_pixels_with_and_without_a_transform() -> None:
         spec = observation_spec(each)["pixels"]
         assert (spec.shape, spec.dtype) == ((1, 3, 400, 600), torch.uint8)
         assert each.reset()["pixels"].max() == picture.max() == 255
+        assert each.capabilities.can_render
+        assert torch.equal(each.render(), each.observe()["pixels"][0].movedim(0, -1))
     plain.close()
 
 
