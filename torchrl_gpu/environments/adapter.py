@@ -13,7 +13,13 @@ from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs import ActionMask, EnvBase, VecGymEnvTransform
 
-from torchrl_gpu.environments.bookkeeping import Path, bookkeeping_keys, path_of, transforms_of
+from torchrl_gpu.environments.bookkeeping import (
+    Path,
+    bookkeeping_keys,
+    path_of,
+    transforms_of,
+    unit_pictures,
+)
 from torchrl_gpu.environments.environment import (
     DONE_NAMES,
     Environment,
@@ -39,8 +45,8 @@ def as_environment(env: EnvBase) -> Environment:
     * The batch dimensions become one, `[num_envs]`; an environment without a batch becomes `[1]`.
     * Numeric observations of any shape and dtype become float32 vectors `[*B, D]`; Categorical
       observations become one-hot vectors. Pixels become uint8 `[*B, C, H, W]`, also those with the
-      channels last and floats bounded by 0 and 1. Sets (`[*B, K, F]` with a mask `[*B, K]`) keep
-      their shape.
+      channels last, floats bounded by 0 and 1, and those of `ToTensorImage`. Sets (`[*B, K, F]`
+      with a mask `[*B, K]`) keep their shape.
     * Rewards and continuous actions are float32; `done`, `terminated` and `truncated` always exist.
       A reward or done flag of a whole group of robots is repeated for each robot.
     * Keys of transforms that count steps or sum up rewards (`RewardSum`, `StepCounter`,
@@ -99,7 +105,7 @@ class AdaptedEnvironment(EnvironmentView):
         if group is not None:
             robots = env.observation_spec[group].shape[self._dimensions :]
             self._shapes[acting] = (*self.batch_size, *robots, 1)
-        self._readers = readers_of(env.observation_spec, env.batch_size)
+        self._readers = readers_of(env.observation_spec, env.batch_size, unit_pictures(env))
         # Batch sizes of the TensorDicts nested in the root.
         self._nested = {path: shape[:-1] for path, shape in self._shapes.items() if path}
         self._nested |= {

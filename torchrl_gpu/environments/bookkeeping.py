@@ -6,14 +6,22 @@ from contextlib import contextmanager
 from tensordict import NestedKey
 from torchrl.data import Composite
 from torchrl.envs import (
+    CatFrames,
+    CenterCrop,
     Compose,
+    Crop,
     EnvBase,
+    GrayScale,
     InitTracker,
     ParallelEnv,
+    PermuteTransform,
+    Resize,
     SerialEnv,
     StepCounter,
     TensorDictPrimer,
+    TimeMaxPool,
     Timer,
+    ToTensorImage,
     TrajCounter,
     Transform,
     TransformedEnv,
@@ -27,6 +35,9 @@ Path = tuple[str, ...]
 
 # Transforms that add keys without reading any.
 _COUNTERS = (StepCounter, InitTracker, TrajCounter, Timer, TensorDictPrimer)
+
+# Transforms that leave the numbers of a picture within their range.
+_KEEP_RANGE = (CatFrames, CenterCrop, Crop, GrayScale, PermuteTransform, Resize, TimeMaxPool)
 
 # The transforms inside a SerialEnv or ParallelEnv are not accessible; their keys are recognised by
 # the default names of TorchRL's transforms.
@@ -56,6 +67,20 @@ def bookkeeping_keys(env: EnvBase) -> set[Path]:
             observed |= after - before
         observed, hidden = observed & after, hidden & after
     return hidden
+
+
+def unit_pictures(env: EnvBase) -> set[Path]:
+    """Return the keys of pictures that `ToTensorImage` scales to 0 to 1, the stacked ones included.
+
+    The specs of the transforms after it, such as `GrayScale` and `CatFrames`, lose these bounds.
+    """
+    found: set[Path] = set()
+    for transform in transforms_of(env):
+        scales = isinstance(transform, ToTensorImage) and transform.from_int is not False
+        for source, target in zip(transform.in_keys or (), transform.out_keys or (), strict=False):
+            keeps = isinstance(transform, _KEEP_RANGE) and path_of(source) in found
+            found = found - {path_of(target)} | ({path_of(target)} if scales or keeps else set())
+    return found
 
 
 def transforms_of(env: EnvBase) -> Iterator[Transform]:

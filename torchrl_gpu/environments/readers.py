@@ -1,6 +1,6 @@
 """Conversion of observations and actions of any TorchRL spec to those that agents support."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import NamedTuple
 
@@ -45,26 +45,33 @@ class Reader(NamedTuple):
         if self.has_channels_last:
             leaf = leaf.movedim(-1, -3)
         if self.spec.dtype == torch.uint8 and leaf.is_floating_point():
-            leaf = (255.0 * leaf).round()
+            leaf = (255.0 * leaf).round().clamp(0.0, 255.0)  # a resize may overshoot
         return leaf.reshape(self.spec.shape).to(self.spec.dtype)
 
 
-def readers_of(spec: Composite, batch_size: torch.Size) -> list[Reader]:
+def readers_of(
+    spec: Composite, batch_size: torch.Size, unit_pictures: Collection[Path] = ()
+) -> list[Reader]:
     """Return a reader for each leaf of an observation.
 
     Args:
         spec: spec of the observation.
         batch_size: batch size of the environment; its dimensions are flattened into one.
+        unit_pictures: keys of pictures of floats from 0 to 1, whatever the bounds of their specs.
 
     Raises:
         ConfigurationError: a leaf is neither numeric, nor pixels, nor a set.
     """
     leaves = {path_of(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
-    return [_reader(path, leaves, spec, batch_size) for path in leaves]
+    return [_reader(path, leaves, spec, batch_size, path in unit_pictures) for path in leaves]
 
 
 def _reader(
-    path: Path, leaves: Mapping[Path, TensorSpec], whole: Composite, batch_size: torch.Size
+    path: Path,
+    leaves: Mapping[Path, TensorSpec],
+    whole: Composite,
+    batch_size: torch.Size,
+    is_unit: bool,
 ) -> Reader:
     spec = leaves[path]
     holder = whole.shape if len(path) == 1 else whole[path[:-1]].shape
@@ -83,7 +90,7 @@ def _reader(
         or shape[0] == shape[1] > shape[2] >= MIN_PICTURE_SIZE
     )
     is_picture = has_channels_last or (len(shape) == 3 and min(shape[1:]) >= MIN_PICTURE_SIZE)
-    if is_picture and (dtype == torch.uint8 or _is_of_unit_range(spec)):
+    if is_picture and (dtype == torch.uint8 or is_unit or _is_of_unit_range(spec)):
         pixels = (*shape[2:], *shape[:2]) if has_channels_last else shape
         bounds = Bounded(0, 255, (*batch, *pixels), device, torch.uint8)
         return Reader(path, batch, bounds, has_channels_last=has_channels_last)

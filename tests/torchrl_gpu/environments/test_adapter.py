@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torchrl.envs import (
     Compose,
     DoubleToFloat,
     EnvBase,
+    GrayScale,
     GymEnv,
     InitTracker,
     ObservationNorm,
@@ -37,6 +39,7 @@ from torchrl.envs import (
     SerialEnv,
     StepCounter,
     ToTensorImage,
+    Transform,
     TransformedEnv,
     UnsqueezeTransform,
     VecNormV2,
@@ -461,6 +464,39 @@ def test_pictures_of_other_layouts_become_pixels(
     raw = raw.movedim(-1, 1) if layout == "HWC" else raw
     assert seen.is_contiguous() or layout == "HWC"
     assert torch.equal(seen, (raw * (1 if dtype == torch.uint8 else 255)).round().to(torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("transforms", "channels"),
+    [
+        ((GrayScale,), 1),
+        ((partial(CatFrames, 2, -3),), 6),
+        ((GrayScale, partial(CatFrames, 4, -3)), 4),
+    ],
+    ids=["gray", "stacked", "gray and stacked"],
+)
+def test_pictures_of_a_chain_of_transforms_become_pixels(
+    transforms: tuple[Callable[..., Transform], ...], channels: int
+) -> None:
+    keys = ["picture"]
+    scene = _Scene(Bounded(0, 255, (2, 16, 24, 3), dtype=torch.uint8))
+    chain = [ToTensorImage(in_keys=keys), *(make(in_keys=keys) for make in transforms)]
+    chained = TransformedEnv(scene, Compose(*chain))
+    env = as_environment(chained)
+    spec = observation_spec(env)["picture"]
+    assert (spec.shape, spec.dtype) == ((2, channels, 16, 24), torch.uint8)
+    torch.manual_seed(0)
+    raw = chained.reset()["picture"]
+    torch.manual_seed(0)
+    assert torch.equal(env.reset()["picture"], (255 * raw).round().to(torch.uint8))
+
+
+def test_pictures_that_a_transform_rescales_are_refused() -> None:
+    scene = _Scene(Bounded(0, 255, (2, 16, 24, 3), dtype=torch.uint8))
+    keys = ["picture"]
+    norm = ObservationNorm(-0.5, 2.0, in_keys=keys, standard_normal=True)
+    with pytest.raises(ConfigurationError, match="observation picture of shape"):
+        as_environment(TransformedEnv(scene, Compose(ToTensorImage(in_keys=keys), norm)))
 
 
 def test_flags_gray_pictures_and_several_choices_are_read() -> None:
