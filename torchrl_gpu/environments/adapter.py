@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.utils._pytree import tree_map_only
 from torchrl.data import Composite, TensorSpec, Unbounded
 from torchrl.envs import ActionMask, EnvBase, VecGymEnvTransform
@@ -29,7 +30,7 @@ from torchrl_gpu.environments.environment import (
 )
 from torchrl_gpu.environments.first_calls import check_first_calls
 from torchrl_gpu.environments.open_episodes import OpenEpisodes
-from torchrl_gpu.environments.readers import action_spec_of, readers_of
+from torchrl_gpu.environments.readers import action_spec_of, is_one_hot, readers_of
 from torchrl_gpu.environments.view import EnvironmentView
 from torchrl_gpu.errors import ConfigurationError
 
@@ -47,6 +48,7 @@ def as_environment(env: EnvBase) -> Environment:
       observations become one-hot vectors. Pixels become uint8 `[*B, C, H, W]`, also those with the
       channels last, floats bounded by 0 and 1, and those of `ToTensorImage`. Sets (`[*B, K, F]`
       with a mask `[*B, K]`) keep their shape.
+    * A one-hot action becomes an index.
     * Rewards and continuous actions are float32; `done`, `terminated` and `truncated` always exist.
       A reward or done flag of a whole group of robots is repeated for each robot.
     * Keys of transforms that count steps or sum up rewards (`RewardSum`, `StepCounter`,
@@ -157,7 +159,9 @@ class AdaptedEnvironment(EnvironmentView):
         if self._adds_active:
             leaves[(*self._group, "active")] = self._spec_of_flag(*self._shapes[self._group][1:])
         self.observation_spec = self._spec(leaves)
-        action = action_spec_of(self._inner_action, acting, self._dimensions + len(acting) - 1)
+        dimensions = self._dimensions + len(acting) - 1
+        self._takes_one_hot = is_one_hot(self._inner_action, dimensions)
+        action = action_spec_of(self._inner_action, acting, dimensions)
         self.full_action_spec = self._spec({self._action_path: action})
         reward = Unbounded((*acting, 1), device=self.device)
         self.full_reward_spec = self._spec({self._reward_path: reward})
@@ -235,6 +239,8 @@ class AdaptedEnvironment(EnvironmentView):
         """Return the root of the wrapped environment with the action added."""
         assert self._root is not None, "the environment was not reset yet"
         action = tensordict.get(self._action_path)
+        if self._takes_one_hot:
+            action = one_hot(action, self._inner_action.space.n)
         action = action.reshape(self._inner_action.shape).to(self._inner_action.dtype)
         return self._root.copy().set(self.env.action_keys[0], action)
 

@@ -128,6 +128,11 @@ def _is_of_unit_range(spec: TensorSpec) -> bool:
     return bool((space.low == 0.0).all() and (space.high == 1.0).all())
 
 
+def is_one_hot(spec: TensorSpec, dimensions: int) -> bool:
+    """Return whether an action with that many batch dimensions is one choice `[n]`, one-hot."""
+    return type(spec) is OneHot and len(spec.shape) == dimensions + 1
+
+
 def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) -> TensorSpec:
     """Return the spec of an action as agents support it.
 
@@ -139,6 +144,8 @@ def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) ->
     Returns:
         Bounded float32 `[*batch, D]` or Categorical `[*batch]`; other kinds keep their shape.
     """
+    if is_one_hot(spec, dimensions):
+        return Categorical(int(spec.space.n), batch, device=spec.device)
     size = prod(spec.shape[dimensions:])
     if isinstance(spec, Bounded) and spec.dtype.is_floating_point:
         return _float_spec(spec, (*batch, size))

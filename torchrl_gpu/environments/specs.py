@@ -98,8 +98,6 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
     hint = ""
     if several:
         hint = "; of a Gymnasium environment, env=gym offers all combinations as one choice"
-    elif isinstance(action_spec, OneHot):
-        hint = "; build the environment with categorical_action_encoding=True"
     raise ConfigurationError(
         f"action_spec: {type(action_spec).__name__} is neither Bounded with floating-point values "
         f"nor Categorical{hint}"

@@ -400,10 +400,17 @@ def test_what_is_not_an_environment_of_torchrl_is_refused(env: Any) -> None:
         as_environment(env)
 
 
-def test_one_hot_actions_are_rejected_with_a_hint() -> None:
-    env = GymEnv("CartPole-v1")
-    with pytest.raises(ConfigurationError, match="categorical_action_encoding=True"):
-        DQN(observation_spec(env), action_spec(env), CPU)
+@pytest.mark.parametrize("num_envs", [1, 2])
+def test_a_one_hot_action_becomes_an_index(num_envs: int) -> None:
+    rollouts = []
+    for categorical in (False, True):
+        make = partial(GymEnv, "CartPole-v1", categorical_action_encoding=categorical)
+        env = as_environment(make() if num_envs == 1 else SerialEnv(num_envs, make))
+        assert action_spec(env) == Categorical(2, (num_envs,))
+        env.set_seed(3)
+        rollouts.append(env.rollout(6, constant(torch.arange(num_envs) % 2)))
+        env.close()
+    assert (rollouts[0] == rollouts[1]).all()
 
 
 @pytest.mark.parametrize(
