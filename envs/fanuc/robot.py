@@ -75,6 +75,7 @@ class Robot:
     tool_link: str | None  # name of the link whose frame is the tool; None for the flange
     tool: Array  # position of the tool in the frame of the last body `[3]`, metres
     capsules: tuple[Capsule, ...]  # collision bodies, base first
+    frames: tuple[str, ...]  # names of links without mass in bodies that have one
 
     @property
     def num_joints(self) -> int:
@@ -183,6 +184,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
                 raise _InvalidDescriptionError(f'needs one <{tag} name="{name}">, but has {count}')
     joints, places = _serial_chain(root)
     axes = np.array([_numbers(joint.find("axis"), "xyz", "1 0 0", 3) for joint in joints])
+    weightless, frames = _weightless(root, {name: body for name, (body, _) in places.items()})
     names = [joint.get("name", "") for joint in joints]
     limits = [_require(joint, "limit") for joint in joints]
     lower, upper, velocity, effort = (
@@ -196,7 +198,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         (velocity <= 0, "with velocity > 0"),
         (effort <= 0, "with effort > 0"),
         (np.array([j.find("mimic") is not None for j in joints]), "without <mimic>"),
-        (_masses(root, places)[1:] <= 0, "that moves a mass > 0"),
+        (np.isin(np.arange(len(joints)) + 1, weightless), "that moves a mass > 0"),
     ):
         if wrong.any():
             raise _InvalidDescriptionError(f"needs a joint {names[wrong.argmax()]} {rule}")
@@ -217,6 +219,7 @@ def _parse(root: ElementTree.Element, path: Path, tool: str | None, bar_radius: 
         tool_link=tool,
         tool=pose[:3, 3],
         capsules=tuple(_capsules(root, places, [*origins[:, :3, 3], pose[:3, 3]], bar_radius)),
+        frames=frames,
     )
     if robot.reach > MAX_REACH:
         raise _InvalidDescriptionError(
@@ -277,17 +280,24 @@ def _serial_chain(
     return chain, places
 
 
-def _masses(root: ElementTree.Element, places: Mapping[str, tuple[int, Array]]) -> Array:
-    """Return the mass of each body, kg; PyBullet gives 1 kg to a link without `<inertial>`."""
-    masses = np.zeros(1 + max(index for index, _ in places.values()))
+def _weightless(
+    root: ElementTree.Element, bodies: Mapping[str, int]
+) -> tuple[list[int], tuple[str, ...]]:
+    """Return the bodies of mass 0, and the links without `<inertial>` in bodies with another.
+
+    A body whose links all lack `<inertial>` is in neither: PyBullet gives each of them 1 kg.
+    """
+    masses: dict[str, float] = {}
     for link in root.findall("link"):
-        name = link.get("name", "")
-        given = link.find("inertial/mass")
-        mass = 1.0 if given is None else _number(given, "value")
-        if mass < 0:
-            raise _InvalidDescriptionError(f"needs a link {name} without a negative mass")
-        masses[places[name][0]] += mass
-    return masses
+        name, given = link.get("name", ""), link.find("inertial/mass")
+        if given is not None:
+            masses[name] = _number(given, "value")
+            if masses[name] < 0:
+                raise _InvalidDescriptionError(f"needs a link {name} without a negative mass")
+    weighed = {bodies[name] for name in masses}
+    heavy = {bodies[name] for name, mass in masses.items() if mass > 0}
+    frames = (name for name, body in bodies.items() if body in weighed and name not in masses)
+    return sorted(weighed - heavy), tuple(frames)
 
 
 def _capsules(

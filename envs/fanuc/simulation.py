@@ -77,6 +77,7 @@ class ArmGroup:
         parts = parts_of(self.bodies[0], client)
         for body in self.bodies:
             self._ignore_contacts(body, parts, floor)
+            self._unload(body, robot.frames)
         self._targets: list[int] = []
         if window:
             self._furnish_window()
@@ -89,6 +90,12 @@ class ArmGroup:
         for link, part in parts.items():
             if part < FIRST_BODY_ABOVE_FLOOR:
                 self.client.setCollisionFilterPair(arm, floor, link, -1, 0)
+
+    def _unload(self, arm: int, frames: Sequence[str]) -> None:
+        """Take the mass of some links of an arm away: PyBullet gives 1 kg and 1 kg m^2 to each."""
+        for joint in range(self.client.getNumJoints(arm)):
+            if self.client.getJointInfo(arm, joint)[12].decode() in frames:
+                self.client.changeDynamics(arm, joint, mass=0, localInertiaDiagonal=(0, 0, 0))
 
     def _furnish_window(self) -> None:
         """Set up the camera, hide the control panels, and add a marker for each target."""

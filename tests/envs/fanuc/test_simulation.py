@@ -137,6 +137,28 @@ def test_a_spacer_between_links_does_not_hinder_the_arm(tmp_path: Path) -> None:
     np.testing.assert_allclose(moved[1], moved[0], atol=2e-3)
 
 
+def test_a_tool_frame_without_inertial_has_no_mass(tmp_path: Path) -> None:
+    """PyBullet alone would give it 1 kg, and 1 kg m^2, in which joint 6 can hardly turn."""
+    text = (
+        (ASSETS / "lr_mate_200ic.urdf")
+        .read_text()
+        .replace(
+            "</robot>",
+            '<link name="tcp"/><joint name="t" type="fixed"><origin xyz="0 0 0.1"/>'
+            '<parent link="link_6"/><child link="tcp"/></joint></robot>',
+        )
+    )
+    (tmp_path / "arm.urdf").write_text(text)
+    states = []
+    for robot in (load_robot(), load_robot(urdf=str(tmp_path / "arm.urdf"), tool="tcp")):
+        simulation = ArmSimulation(robot, [ArmGroup(robot, NUM_ARMS, solver_iterations=10)])
+        states.append(_at_home(simulation))
+        for sign in (1, -1):
+            simulation.step(states[-1], np.full((NUM_ARMS, 6), sign, np.float32))
+        simulation.close()
+    np.testing.assert_array_equal(states[1], states[0])
+
+
 def test_arms_of_any_size_stand_out_of_each_others_reach() -> None:
     robot = replace(load_robot(), origins=3 * load_robot().origins)
     group = ArmGroup(robot, 4, solver_iterations=10)
