@@ -124,6 +124,11 @@ class FanucEnv(ArmEnv):
                 raise ConfigurationError(
                     f"env.{name}={settings[name]}: without effect; add env.success=hold"
                 )
+        hold, longest = settings["hold_steps"], settings["max_episode_steps"]
+        if settings["success"] == "hold" and hold > longest:
+            raise ConfigurationError(
+                f"env.hold_steps={hold}: an episode has only env.max_episode_steps={longest}"
+            )
         if settings["simulator"] == "genesis" and workers is not None:
             raise ConfigurationError(
                 f"env.num_workers={workers}: env.simulator=genesis has no worker processes; "

@@ -544,6 +544,10 @@ def test_any_number_of_arms(make_env: MakeEnv) -> None:
         ),
         ({"hold_steps": 5}, r"^env\.hold_steps=5: without effect; add env\.success=hold"),
         ({"hold_speed": 0.1}, r"^env\.hold_speed=0\.1: without effect; add env\.success=hold"),
+        (
+            {"success": "hold", "max_episode_steps": 9},
+            r"^env\.hold_steps=10: an episode has only env\.max_episode_steps=9",
+        ),
         ({"urdf": "no/such.urdf"}, r"urdf=no/such\.urdf: cannot be read"),
     ],
 )
