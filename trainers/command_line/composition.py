@@ -52,7 +52,7 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
             continue
         override = _parsed(argument, OverridesParser.create())
         if override.is_sweep_override():
-            raise ConfigurationError(f"{argument}: several values need -m")
+            raise ConfigurationError(f"{argument}: several values need -m; {_advice(argument)}")
         values[name] = override.value()
     return values
 
@@ -176,7 +176,14 @@ def _parsed(argument: str, parser: OverridesParser) -> Override:
     try:
         return parser.parse_override(argument)
     except HydraException as error:
-        raise ConfigurationError(f"{argument}: {str(error).splitlines()[0]}") from None
+        why = str(error).splitlines()[0]
+        raise ConfigurationError(f"{argument}: {why}; {_advice(argument)}") from None
+
+
+def _advice(argument: str) -> str:
+    """Return how to type the value as one text, such as a path with a comma."""
+    name, _, text = argument.partition("=")
+    return f"one text needs quotes: \"{name}='{text}'\""
 
 
 @contextmanager

@@ -49,6 +49,8 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ([*BASE, "--cfg", "foo"], "invalid choice: 'foo'"),
         ([*BASE, "seed"], "seed: write NAME=VALUE"),
         ([*BASE, "seed=1,2"], "seed=1,2: several values need -m"),
+        ([*BASE, "env.urdf=a, b"], "one text needs quotes: \"env.urdf='a, b'\""),
+        ([*BASE, "env.urdf=a=b"], "one text needs quotes: \"env.urdf='a=b'\""),
         ([*BASE, "agent=ppo"], "error: agent=sac agent=ppo: leave one of them out"),
         ([*BASE, "seed=1", "seed=1", "seed=2"], "seed=1 seed=2: leave one of them out"),
         ([*BASE, "-m", "seed=interval(0,1)"], "seed=interval(0,1): an interval has no list"),
