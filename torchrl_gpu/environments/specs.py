@@ -53,15 +53,17 @@ def observation_spec(
             f"observation_keys={observation_keys}: input should be a list; write "
             f"[{observation_keys!r}]"
         )
+    outcomes = {name_of_key(key) for key in env.capabilities.outcome_keys}
+    offered = [name for name in leaves if name not in outcomes]
     if observation_keys is None:
-        seen = leaves.keys() - {name_of_key(key) for key in env.capabilities.outcome_keys}
+        seen = set(offered)
     else:
         seen = {name_of_key(key) for key in observation_keys}
         unknown = ", ".join(sorted(seen - leaves.keys()))
         if unknown or not seen:
             raise ConfigurationError(
                 f"observation_keys: there is no observation {unknown or 'chosen'}; "
-                f"this environment has: {', '.join(leaves)}"
+                f"this environment has: {', '.join(offered)}"
             )
         seen |= {name_of_key(mask_of(leaves[name])) for name in seen} & leaves.keys()
     for name in leaves.keys() - seen:

@@ -37,7 +37,7 @@ def test_a_nested_key_is_a_tuple_or_joined_by_dots(key: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (["obs"], "there is no observation obs; this environment has: observation, objects"),
+        (["obs"], "no observation obs; this environment has: observation, objects, objects_mask$"),
         (["observation", "y", "x"], "there is no observation x, y;"),
         ([], "there is no observation chosen;"),
         ("observation", r"observation_keys=observation: input should be a list; write \['obser"),
