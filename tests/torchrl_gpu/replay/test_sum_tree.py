@@ -67,19 +67,6 @@ def test_leaves_are_drawn_in_proportion_to_their_priorities(size: int) -> None:
     assert (deviation <= 5 * expected.sqrt()).all()
 
 
-def test_equal_priorities_in_a_million_leaves_are_drawn_equally_often() -> None:
-    torch.manual_seed(0)
-    draws = 500_000
-    drawn = filled(torch.full((1_000_000,), 0.3)).draw(draws)
-    counts = torch.bincount(drawn, minlength=1_000_000)
-    # The count of a leaf follows a Poisson distribution of mean 0.5.
-    for count, share in enumerate([0.607, 0.303, 0.076, 0.013]):
-        assert abs((counts == count).float().mean().item() - share) < 2e-3
-    for parts in (10, 100, 1000):
-        deviation = counts.view(parts, -1).sum(1) - draws / parts
-        assert (deviation.abs() <= 5 * (draws / parts) ** 0.5).all()
-
-
 def test_every_draw_is_from_a_stratum_of_its_own() -> None:
     torch.manual_seed(0)
     tree = filled(torch.ones(1000))
