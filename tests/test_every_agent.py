@@ -3,22 +3,18 @@
 Tests of updates, policies and settings by themselves are in tests/agents/test_every_*.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
 from torchrl.data import Binary, Bounded, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from agents import ACIQN, DDPG, SAC
 from agents.base import Agent, OffPolicyAgent
-from envs.fanuc import FanucEnv
-from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import (
-    AGENTS,
     CASES,
     OTHER_CHOICES,
     WITH_ALL_OPTIONS,
@@ -31,7 +27,7 @@ from tests.helpers.agents import (
     parameters,
     with_switches_turned,
 )
-from tests.helpers.training import FolderAt, assert_resumes, make_trainer, train_briefly
+from tests.helpers.training import FolderAt, assert_resumes, make_trainer
 from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -215,81 +211,14 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         assert value.isfinite(), key
 
 
-def _gymnasium_tasks() -> Iterator[Any]:
-    """Yield each agent with each task that it can learn, in the two modes of autoreset in turns."""
-    modes = ("same_step", "next_step")
-    for number, agent_class in enumerate(AGENTS):
-        tasks = ["Pendulum-v1", "CartPole-v1"][: 1 + ("discrete" in agent_class.actions)]
-        for mode, task in enumerate(tasks, number):
-            case = agent_class, task, modes[mode % 2]
-            yield pytest.param(*case, id=f"{agent_class.__name__}-{task}-{case[-1]}")
-
-
 @pytest.mark.directml
-@pytest.mark.parametrize(("agent_class", "task", "autoreset"), _gymnasium_tasks())
-def test_agent_trains_in_a_gymnasium_environment(
-    agent_class: type[Agent],
-    task: str,
-    autoreset: Literal["same_step", "next_step"],
-    tmp_path: Path,
-) -> None:
-    env = GymnasiumEnv(name=task, num_envs=4, autoreset=autoreset)
-    env = pair(env, agent_class)
-    agent = build_for(env, agent_class, gamma=0.99)
-    trainer = train_briefly(env, agent, tmp_path)
-    assert trainer.updates > 0
-    assert all(value.isfinite().all() for value in agent.state_dict().values())
-    env.close()
-
-
-ROBOTS: dict[str, Callable[[], EnvBase]] = {
-    "fanuc": lambda: FanucEnv(num_envs=4, num_workers=1),
-    "marinenav": lambda: MarineNavEnv(num_envs=4, num_robots=3, num_obstacles=1),
-}
-
-
-@pytest.fixture(scope="module", params=ROBOTS)
-def robots(request: pytest.FixtureRequest) -> Iterator[EnvBase]:
-    env = ROBOTS[request.param]()
-    yield env
-    env.close(raise_if_closed=False)
-
-
-@pytest.mark.directml
-@every_agent_class
-def test_agent_trains_several_robots_per_environment(
-    agent_class: type[Agent], robots: EnvBase, tmp_path: Path
-) -> None:
-    env = pair(robots, agent_class)
-    agent = build_for(env, agent_class, rollout_length=8, gamma=0.97)
-    before = parameters(agent)
-    trainer = TorchRLTrainer(
-        env,
-        agent,
-        tmp_path,
-        total_frames=96,
-        random_frames=32,
-        replay_capacity=500,
-        log_interval=64,
-        show_progress=False,
-        loggers=["csv"],
-    )
-    trainer.train()
-    assert trainer.updates > 0
-    if isinstance(agent, OffPolicyAgent):  # the ratio is that to steps of the environments
-        assert trainer.updates == (96 - 32) * agent.utd_ratio
-    after = parameters(agent)
-    assert all(value.isfinite().all() for value in after.values())
-    assert any(not torch.equal(value, before[name]) for name, value in after.items())
-
-
 @every_agent_class
 def test_resumed_run_of_several_robots_equals_an_uninterrupted_run(
     agent_class: type[Agent], tmp_path: Path
 ) -> None:
     def make(folder: str, callbacks: Sequence[Callback] = ()) -> TorchRLTrainer:
         torch.manual_seed(0)
-        env = pair(ROBOTS["marinenav"](), agent_class)
+        env = pair(MarineNavEnv(num_envs=4, num_robots=3, num_obstacles=1), agent_class)
         return TorchRLTrainer(
             env,
             build_for(env, agent_class, rollout_length=8),
@@ -305,4 +234,8 @@ def test_resumed_run_of_several_robots_equals_an_uninterrupted_run(
 
     whole = make("whole", [FolderAt(48, tmp_path / "part")])
     whole.train()
+    assert all(value.isfinite().all() for value in parameters(whole.agent).values())
+    assert whole.updates > 0
+    if isinstance(whole.agent, OffPolicyAgent):  # the ratio is that to steps of the environments
+        assert whole.updates == (96 - 24) * whole.agent.utd_ratio
     assert_resumes(make("part"), whole)

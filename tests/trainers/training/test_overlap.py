@@ -12,7 +12,6 @@ from agents import DQN, PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv, OverlapEnv
-from tests.helpers.program import Call
 from tests.helpers.training import assert_resumes
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
@@ -176,24 +175,3 @@ def test_on_policy_agents_act_with_their_newest_policy(tmp_path: Path) -> None:
 def test_an_environment_that_cannot_overlap_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="overlap=true: IdentityEnv"):
         make(tmp_path, env=IdentityEnv(ENVS), overlap=True)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["agent=ppo", "env=fanuc", "trainer.overlap=true"], "PPO learns on-policy"),
-        (
-            ["agent=sac", "env=fanuc", "env.simulator=genesis", "trainer.overlap=true"],
-            "FanucEnv with these settings",
-        ),
-        (
-            ["agent=sac", "env=marinenav", "trainer.overlap=true"],
-            "MarineNavEnv with these settings",
-        ),
-    ],
-)
-def test_the_program_refuses_before_anything_is_built(
-    arguments: list[str], reason: str, tmp_path: Path, program: Call
-) -> None:
-    assert program(*arguments).refusal().startswith(f"{arguments[-1]}: {reason}")
-    assert not (tmp_path / "runs").exists()

@@ -1,6 +1,7 @@
 """Resuming a run: to the same bytes, or in an environment whose state cannot be saved."""
 
 import logging
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from agents import PPO, SAC
 from benchmarks.fixture import stop_after
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.environments import MODULE, Unrepeatable
-from tests.helpers.agents import Case, build_for, every_agent
+from tests.helpers.agents import CASES, Case, build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
@@ -59,17 +60,15 @@ def interrupted_and_loaded(folder: Path, agent_class: Any = PPO) -> TorchRLTrain
     return resumed
 
 
-def test_new_episodes_exclude_steps_before_the_resume(tmp_path: Path) -> None:
-    resumed = interrupted_and_loaded(tmp_path)
+def test_new_episodes_are_announced_and_exclude_steps_before_the_resume(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        resumed = interrupted_and_loaded(tmp_path)
+    assert "GymnasiumEnv: no open episodes are saved; new ones begin" in caplog.messages
     for _ in range(EPISODE):
         resumed.collect()
     assert read(resumed.episodes.take())["episode/length"] == EPISODE
-
-
-def test_new_episodes_are_announced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        interrupted_and_loaded(tmp_path)
-    assert "GymnasiumEnv: no open episodes are saved; new ones begin" in caplog.messages
 
 
 def test_new_episodes_differ_from_the_first_episodes_of_the_run(tmp_path: Path) -> None:
@@ -151,9 +150,13 @@ def metrics(trainer: TorchRLTrainer) -> list[dict[str, str]]:
     return [{name: row[name] for name in row if not name.startswith(times)} for row in rows]
 
 
-@every_agent
-def test_gymnasium_resumes_to_the_same_bytes(case: Case, tmp_path: Path) -> None:
-    check_exact(tmp_path, case)
+@pytest.mark.parametrize(
+    ("case", "autoreset"),
+    [*zip(CASES, cycle(["disabled", "same_step", "next_step"]), strict=False)],
+    ids=str,
+)
+def test_gymnasium_resumes_to_the_same_bytes(case: Case, autoreset: str, tmp_path: Path) -> None:
+    check_exact(tmp_path, case, autoreset=autoreset)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ STEP = 16
 
 
 def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> TorchRLTrainer:
-    """Return a trainer whose evaluations, checkpoints and rows fall on different steps."""
+    """Return a trainer of an update a step; evaluations, checkpoints and rows are apart."""
     torch.manual_seed(0)
     env = env or IdentityEnv(STEP)
     defaults: dict[str, Any] = {
@@ -46,7 +46,8 @@ def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> Torch
         "loggers": ["csv"],
         "show_progress": False,
     }
-    return TorchRLTrainer(env, build_for(env, SAC), folder, **{**defaults, **settings})
+    agent = build_for(env, SAC, utd_ratio=1 / STEP)
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
 
 
 def resumed(folder: Path, **settings: Any) -> TorchRLTrainer:
@@ -154,7 +155,7 @@ def test_an_exception_loses_no_step(
         assert f"an error ends the run at {steps * STEP} frames; saved: {saved}" in caplog.text
     again = resumed(tmp_path)
     again.train()
-    assert again.updates == (40 * STEP - 4 * STEP) // 8 - (place == "update")
+    assert again.updates == 40 - 4 - (place == "update")
     assert list(again.evaluations) == [160, 320, 480, 640]
 
 
@@ -435,4 +436,4 @@ def test_a_failed_write_ends_the_run_in_one_line(
     assert trainer.checkpoints.latest() == trainer.checkpoints.path(10 * STEP)
     again = resumed(tmp_path)
     again.train()
-    assert again.updates == (40 * STEP - 4 * STEP) // 8
+    assert again.updates == 40 - 4

@@ -32,7 +32,9 @@ pytestmark = pytest.mark.directml
 CPU = torch.device("cpu")
 
 
-def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer:
+def make_trainer(
+    folder: Path, seed: int = 0, utd_ratio: float = 0.0625, **settings: Any
+) -> TorchRLTrainer:
     torch.manual_seed(seed)
     env = IdentityEnv()
     defaults = {
@@ -47,16 +49,17 @@ def make_trainer(folder: Path, seed: int = 0, **settings: Any) -> TorchRLTrainer
     }
     return TorchRLTrainer(
         env,
-        build_for(env, SAC),
+        build_for(env, SAC, utd_ratio=utd_ratio),
         folder,
         evaluation_env=IdentityEnv(),
         **{**defaults, **settings},
     )
 
 
-def test_an_environment_plans_for_all_steps_of_a_training(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_environment_plans_for_all_steps_of_a_training_and_the_replay_is_announced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     planned: list[tuple[int, bool]] = []
     monkeypatch.setattr(IdentityEnv, "plan", lambda _, *run: planned.append(run))
     trainer = make_trainer(tmp_path)
@@ -65,10 +68,11 @@ def test_an_environment_plans_for_all_steps_of_a_training(
     trainer.execution = Execution(compile="off")
     trainer.train()
     assert planned == [(960 // 16, True), (1280 // 16, False)]
+    assert caplog.text.count("the replay needs") == 1
 
 
 def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path)
+    trainer = make_trainer(tmp_path, utd_ratio=0.125)
     trainer.train()
     trainer.close()
     assert trainer.frames == 960
@@ -127,16 +131,6 @@ def test_a_callback_asks_for_an_evaluation_and_training_stays_the_same(
     assert 0.0 < asked.evaluation_seconds < time.perf_counter() - asked.started
 
 
-def test_the_replay_is_announced_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    trainer = make_trainer(tmp_path)
-    trainer.train()
-    trainer.total_frames *= 2
-    trainer.train()
-    trainer.close()
-    assert caplog.text.count("the replay needs") == 1
-
-
 def test_untrained_policy_is_evaluated_on_demand_and_training_stays_the_same(
     tmp_path: Path,
 ) -> None:
@@ -162,7 +156,8 @@ def test_resumed_run_equals_an_uninterrupted_run(tmp_path: Path, precision: Prec
         pytest.skip(f"this torch has no {precision} on a CPU")
 
     def make(folder: Path, **settings: Any) -> TorchRLTrainer:
-        return make_trainer(folder, execution=Execution(CPU, precision), **settings)
+        execution = Execution(CPU, precision)
+        return make_trainer(folder, utd_ratio=0.125, execution=execution, **settings)
 
     whole = make(tmp_path / "whole")
     whole.train()
@@ -192,10 +187,10 @@ def test_new_update_ratio_applies_from_the_resumed_frame(tmp_path: Path) -> None
     first.train()
     second = make_trainer(tmp_path, total_frames=960)
     assert isinstance(second.agent, SAC)
-    second.agent.utd_ratio = 0.25
+    second.agent.utd_ratio = 0.125
     second.load(second.folder)
     second.train()
-    assert second.updates == first.updates + 480 // 4
+    assert second.updates == first.updates + 480 // 8
 
 
 def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
@@ -489,8 +484,8 @@ def test_settings_out_of_range_are_refused_by_name(
     [
         (
             {"total_frames": 300, "random_frames": 1000},
-            "trainer.total_frames=300: the run would end before its first update, which takes 1008 "
-            "frames (trainer.random_frames=1000, agent.utd_ratio=0.125)",
+            "trainer.total_frames=300: the run would end before its first update, which takes 1016 "
+            "frames (trainer.random_frames=1000, agent.utd_ratio=0.0625)",
         ),
         (
             {"replay_capacity": 60},
