@@ -236,30 +236,18 @@ def test_restored_state_reproduces_the_trajectory(make_env: MakeEnv) -> None:
     assert _equal(trajectory(other, actions[55:], other.observe()), carried_on)
 
 
-def test_state_has_only_tensors_and_plain_values(make_env: MakeEnv) -> None:
+def test_the_state_is_plain_and_that_of_one_arm_and_number_of_arms(make_env: MakeEnv) -> None:
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return value.tolist()
         return {k: plain(v) for k, v in value.items()} if isinstance(value, dict) else value
 
-    json.dumps(plain(make_env().state_dict()))
-
-
-def test_state_of_another_arm_raises_an_error(make_env: MakeEnv) -> None:
-    state = make_env(robot="lr_mate_200id").state_dict()
+    env, of_another_arm = make_env(), make_env(robot="lr_mate_200id")
+    json.dumps(plain(env.state_dict()))
     with pytest.raises(ConfigurationError, match=r"lr_mate_200ic\.urdf: .* is of another arm"):
-        make_env().load_state_dict(state)
-
-
-@pytest.mark.parametrize("shape", [(2,), (2, 3), (3, 4)])
-def test_targets_of_another_shape_raise_an_error(make_env: MakeEnv, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ConfigurationError, match=r"give \[3\] or \[4, 3\]"):
-        make_env().set_target(torch.zeros(shape))
-
-
-def test_state_with_another_number_of_arms_raises_an_error(make_env: MakeEnv) -> None:
+        env.load_state_dict(of_another_arm.state_dict())
     with pytest.raises(ConfigurationError, match=r"env\.num_envs=5: the saved state has 4 arms"):
-        make_env(num_envs=5).load_state_dict(make_env().state_dict())
+        make_env(num_envs=5).load_state_dict(env.state_dict())
 
 
 def test_curriculum_starts_easy_and_rises_with_success(make_env: MakeEnv) -> None:
@@ -440,6 +428,9 @@ def test_a_target_of_the_user_is_checked_and_used(make_env: MakeEnv) -> None:
         ConfigurationError, match=r"target \[0.0, 0.0, 2.0\] of arm 2 cannot be reached"
     ):
         env.set_target(wanted)
+    for shape in ((2,), (2, 3), (3, 4)):
+        with pytest.raises(ConfigurationError, match=r"give \[3\] or \[4, 3\]"):
+            env.set_target(torch.zeros(shape))
 
 
 def test_noise_moves_targets_by_its_size_at_most_and_keeps_them_reachable(

@@ -46,13 +46,6 @@ def test_env_satisfies_its_specs(make_gym: MakeGym, name: str, settings: dict) -
         assert rollout["next", key].shape[2:] == spec.shape[1:]
 
 
-@pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3"])
-def test_box2d_environments_run(make_gym: MakeGym, name: str) -> None:
-    pytest.importorskip("Box2D")
-    rollout = make_gym(name).rollout(5, break_when_any_done=False)
-    assert rollout["next", "observation"].isfinite().all()
-
-
 def test_mujoco_environments_run(
     make_gym: MakeGym, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

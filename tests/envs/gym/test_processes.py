@@ -1,11 +1,9 @@
 """Processes of Gymnasium's environments that die or hang."""
 
+import json
 import os
-import re
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from envs.processes import MAX_LOSSES
 from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import trajectory
+from tests.helpers.programs import Start
 from torchrl_gpu.environments.environment import EpisodesLostError
 from torchrl_gpu.errors import WorkerError
 
@@ -136,21 +135,19 @@ def test_a_process_lost_in_the_reset_of_another_is_replaced_in_the_next_step(mak
     assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("number", LOSSES)
-def test_a_process_lost_before_a_picture_is_replaced(number: int, make: MakeGym) -> None:
+def test_a_process_lost_before_a_picture_is_replaced(make: MakeGym) -> None:
     env = make(mode="demo")
     root = env.reset()
-    lose(env, 1, number)
+    lose(env, 1, signal.SIGSTOP)
     assert env.render(1).shape == (4, 6, 3)
     step = env.step(root.set("action", torch.ones(3, dtype=torch.int64)))
     assert step["next", "truncated"].squeeze(1).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("number", LOSSES)
-def test_a_process_lost_before_an_attribute_is_set_is_replaced(number: int, make: MakeGym) -> None:
+def test_a_process_lost_before_an_attribute_is_set_is_replaced(make: MakeGym) -> None:
     env = make()
     env.reset()
-    lose(env, 1, number)
+    lose(env, 1)
     for _ in range(2):  # the time of the first call is over
         env._vector.set_attr("end", [3, 4, 5])
     assert env._vector.get_attr("end") == (3, 4, 5)
@@ -169,12 +166,9 @@ def test_a_begun_step_of_a_lost_process_is_finished(make: MakeGym) -> None:
     assert step["next", "reward"].shape == (3, 1)
 
 
-@pytest.mark.parametrize("autoreset", AUTORESETS)
-def test_a_process_lost_before_a_save_leaves_no_episodes_to_go_on_with(
-    autoreset: str, make: MakeGym
-) -> None:
+def test_a_process_lost_before_a_save_leaves_no_episodes_to_go_on_with(make: MakeGym) -> None:
     """The new process is elsewhere than the observation; the next step truncates the episode."""
-    env = make(autoreset=autoreset)
+    env = make(autoreset="same_step")
     root = env.reset().set("action", torch.ones(3, dtype=torch.int64))
     lose(env, 1)
     with pytest.raises(EpisodesLostError, match="a process of the environment was lost"):
@@ -245,35 +239,27 @@ def test_close_in_the_middle_of_a_step_waits_less(make: MakeGym) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends processes with their parent")
 @pytest.mark.parametrize("end", ["kill", "exit"])
-def test_a_program_that_ends_leaves_no_process_and_no_file(end: str) -> None:
-    script = f"""
-        import os, signal, sys, time
-        from envs.gym import GymnasiumEnv
-        env = GymnasiumEnv(name="{MODULE}:Camera-v0", num_envs=3, vectorization="async")
+def test_a_program_that_ends_leaves_no_process_and_no_file(
+    end: str, start: Start, tmp_path: Path
+) -> None:
+    def script() -> int:
+        env = GymnasiumEnv(name=f"{MODULE}:Camera-v0", num_envs=3, vectorization="async")
         env.rollout(2)
         pids = [process.pid for process in env._vector.processes]
         os.kill(pids[0], signal.SIGSTOP)
-        print(*pids, flush=True)
-        sys.stdin.readline()
-    """
-    with subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    ) as program:
-        assert program.stdout is not None
-        pids = [int(pid) for pid in re.findall(r"\d+", program.stdout.readline())]
-        assert len(pids) == 3
-        files = [Path(entry.path) for entry in psutil.Process(pids[0]).memory_maps()]
-        if end == "kill":
-            program.kill()
-        program.communicate("\n", timeout=30)
-    for _ in range(100):
-        if not any(psutil.pid_exists(pid) for pid in pids):
-            break
-        time.sleep(0.1)
+        sys.stdout.write(f"{pids}\n")
+        while not (tmp_path / "ends").exists():
+            time.sleep(0.01)
+        return 0
+
+    program = start(program=script)
+    program.wait_for("no processes", lambda: program.output.endswith("\n"))
+    pids = json.loads(program.output)
+    files = [Path(entry.path) for entry in psutil.Process(pids[0]).memory_maps()]
+    if end == "kill":
+        program.process.kill()
+    (tmp_path / "ends").touch()
+    program.end()
     assert not any(map(psutil.pid_exists, pids))
     shared = {Path("/dev/shm"), Path("/tmp")}
     assert not any(file.exists() for file in files if file.parent in shared)

@@ -338,8 +338,11 @@ def test_an_agent_learns_from_nested_observations_by_several_choices(tmp_path: P
         "sight.inner.phase": np.zeros((5, 6)),
     }
     assert all(row in NestedChoices.action_space for row in policy.predict(seen))
-    repeated = run("mode=eval", f"checkpoint={outcome.folder}", "device=cpu", "trust=tests")
-    assert repeated.evaluation == outcome.evaluation
+    keys = "observation_keys:\n- place\n- sight.inner.phase\n"
+    assert keys in (outcome.folder / "config.yaml").read_text()
+    saved = (f"checkpoint={outcome.folder}", "device=cpu", "trust=tests")
+    assert run("mode=eval", *saved).evaluation == outcome.evaluation
+    assert list(run(*saved, "trainer.total_frames=48").evaluations) == [32, 48]
 
 
 def test_continuous_agents_refuse_several_choices() -> None:

@@ -114,7 +114,7 @@ def test_elements_tell_the_quantities_that_the_numbers_stand_for() -> None:
 @pytest.mark.parametrize("normalize", [True, False])
 def test_observations_and_rewards_stay_within_their_specs(normalize: bool) -> None:
     env = MarineNavEnv(num_envs=64, num_vortices=3, normalize=normalize, max_episode_steps=60)
-    actions = _random_actions(env, 20).sign().repeat_interleave(6, 0)
+    actions = _random_actions(env, 10).sign().repeat_interleave(6, 0)
     steps = trajectory(env, actions, env.reset())
     after = steps["next"]
     assert after["done"].any()
