@@ -32,7 +32,7 @@ def test_finite_numbers_whose_sum_overflows_are_finite(shape: tuple[int, ...]) -
 @pytest.mark.parametrize("size", [1, 2, 7, 16, 33, 400])
 def test_a_single_number_that_is_not_finite_marks_its_row(bad: float, size: int) -> None:
     for usual in (0.0, LARGEST):
-        for place in range(size):
+        for place in {0, size // 3, size - 1}:
             observation = torch.full((ROWS, size), usual)
             observation[1, place] = bad
             watch = watch_of(observation)

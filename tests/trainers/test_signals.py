@@ -243,7 +243,6 @@ def test_ctrl_c_does_not_interrupt_what_libraries_clean_up_at_exit() -> None:
     ("number", "turns"),
     [
         (signal.SIGINT, ""),
-        (signal.SIGHUP, ""),
         (signal.SIGTERM, "another error"),  # as a library does to the exception
         (signal.SIGTERM, "lost"),  # as in a destructor
     ],
@@ -304,8 +303,8 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
 
 @pytest.mark.parametrize(
     ("mode", "send"),
-    [("eval", os.kill), ("demo", os.kill), ("demo", os.killpg), ("record", os.kill)],
-    ids=["eval", "demo-process", "demo-group", "record"],
+    [("eval", os.kill), ("demo", os.killpg), ("record", os.kill)],
+    ids=["eval", "demo-group", "record"],
 )
 def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
     mode: str, send: Callable[[int, int], None], start: Start

@@ -24,8 +24,8 @@ SHORT = [
     *BASE,
     *("device=cpu", "env.num_envs=8", "env.num_workers=1", "trainer.total_frames=640"),
     *("trainer.random_frames=160", "trainer.replay_capacity=5000", "trainer.log_interval=160"),
-    "trainer.evaluation_interval=320",
-    *("trainer.evaluation_episodes=8", "evaluation.episodes=8"),
+    *("trainer.evaluation_interval=320", "trainer.evaluation_episodes=8", "evaluation.episodes=8"),
+    "env.max_episode_steps=3",
 ]
 
 
@@ -109,6 +109,11 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=iqn", *BASE[1:], "agent.hidden_sizes=[]"], "[]: it takes at least 1 value"),
         ([*BASE, "trainer.loggers=csv"], "loggers=csv: input should be a list; write [csv]"),
         ([*BASE, "observation_keys=pixels"], "keys=pixels: input should be a list; write [pixels]"),
+        ([*BASE, "observation_keys=[]"], "observation_keys=[]: it takes at least 1 value"),
+        (
+            ["agent=sac", "env=marinenav", "observation_keys=[speed]"],
+            "there is no observation speed; this environment has: observation, objects",
+        ),
         (
             [*BASE, "mode=fly"],
             "mode=fly: input should be 'train', 'eval', 'demo', 'record', 'export' or 'tune'",
@@ -149,6 +154,15 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
             "/data: File name too long",
         ),
         ([*BASE, "trainer.replay_capacity=100000000000"], "replay"),
+        (
+            [*BASE, "trainer.random_frames=1000", "trainer.total_frames=300"],
+            "trainer.total_frames=300: the run would end before its first update, which takes 1020 "
+            "frames (trainer.random_frames=1000, agent.utd_ratio=0.05)",
+        ),
+        (
+            [*BASE, "trainer.replay_capacity=100"],
+            "trainer.replay_capacity=100: the replay is smaller than a batch, agent.batch_size=256",
+        ),
         ([*BASE, "trainer.loggers=[carrier_pigeon]"], "carrier_pigeon"),
         ([*BASE, "env.num_envs=[1"], "env.num_envs=[1"),
         ([*BASE, "evaluation.num_envs=0"], "evaluation.num_envs=0: input should be greater"),
@@ -186,6 +200,15 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         ),
         (["mode=eval", "agent=zero", "env=fanuc", "collectors=ray"], "collectors: mode=eval does"),
         (["mode=eval", "agent=zero", "env=fanuc", "precision=bf16"], "precision: mode=eval does"),
+        (["agent=ppo", "env=fanuc", "trainer.overlap=true"], "overlap=true: PPO learns on-policy"),
+        (
+            [*BASE, "env.simulator=genesis", "trainer.overlap=true"],
+            "trainer.overlap=true: FanucEnv with these settings",
+        ),
+        (
+            ["agent=sac", "env=marinenav", "trainer.overlap=true"],
+            "trainer.overlap=true: MarineNavEnv with these settings",
+        ),
         (
             ["agent=dqn", "env=gym", "env.name=CartPole-v1", "env.options.kind=[1,nan]"],
             "error: this command: its setting env.options.kind.1 is NaN or has control characters",
@@ -243,7 +266,7 @@ def test_eval_needs_only_a_checkpoint(trained: Path, program: Call) -> None:
 
 def test_printed_commands_run_as_they_stand(tmp_path: Path, program: Call) -> None:
     """Also in a folder whose name contains special characters of the shell and of lists."""
-    short = [*SHORT, "trainer.loggers=[csv]", "env.max_episode_steps=3", "trainer.profile=true"]
+    short = [*SHORT, "trainer.loggers=[csv]", "trainer.profile=true"]
     output = program(*short, "runs=my runs, (old)").report()
     assert "tensorboard" not in output, "no curves were written for it"
     assert "copies       none: environment and policy are on one device" in output
@@ -261,7 +284,6 @@ def test_demo_writes_a_film_and_reports_its_episodes(
     video: str, trained: Path, program: Call
 ) -> None:
     arguments = ["mode=demo", f"checkpoint={trained}", "demo.episodes=1", f"demo.video={video}"]
-    arguments += ["env.max_episode_steps=3"]
     output = program(*arguments).report()
     (film,) = (trained / "videos").glob(f"*.{video}")
     assert film.stat().st_size > 5_000

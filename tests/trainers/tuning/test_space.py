@@ -30,7 +30,7 @@ def test_every_agent_has_a_space_whose_samples_are_valid(agent: str, preset: tup
     found = space(*command)
     assert {"agent.learning_rate", "agent.batch_size", "agent.gamma", "env.num_envs"} <= set(found)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0))
-    for _ in range(4):
+    for _ in range(2):
         trial = study.ask()
         drawn = {name: each.draw(trial) for name, each in found.items()}
         typed = [f"{name}={as_text(value)}" for name, value in drawn.items()]
