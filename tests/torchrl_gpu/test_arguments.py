@@ -1,4 +1,3 @@
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -12,10 +11,8 @@ from pydantic import Field
 from torchrl_gpu.arguments import (
     CheckedFields,
     check_settings,
-    check_value,
     checked,
     descriptions_of,
-    suggest,
 )
 from torchrl_gpu.errors import ConfigurationError
 
@@ -147,52 +144,7 @@ def test_a_checked_function_keeps_its_name_and_signature() -> None:
         Agent(sizes=(1,))  # type: ignore[call-arg]
 
 
-# One value
-
-
-def test_check_value_prepends_the_prefix_to_the_name() -> None:
-    assert check_value(Simulator.__init__, "num_envs", "8") == 8
-    with pytest.raises(ConfigurationError, match=r"^env\.num_envs=0: "):
-        check_value(Simulator.__init__, "num_envs", 0, prefix="env.")
-
-
-def test_check_value_unwraps_decorated_functions() -> None:
-    @functools.wraps(Simulator.__init__)
-    def wrapper(*args: Any, **kwargs: Any) -> None: ...
-
-    with pytest.raises(ConfigurationError):
-        check_value(wrapper, "num_envs", 0)
-
-
 # Settings of a component
-
-
-def test_valid_settings_are_converted_to_the_types_of_the_constructor() -> None:
-    settings = {"num_envs": "32", "path": "robots/arm.urdf", "limits": [1, 2]}
-    checked_settings = check_settings(Simulator, settings, "env")
-    assert checked_settings["num_envs"] == 32
-    assert checked_settings["limits"] == [1.0, 2.0]
-    assert checked_settings["path"] == Path("robots/arm.urdf")
-    assert settings["num_envs"] == "32"
-
-
-def test_an_unknown_setting_suggests_the_closest_one() -> None:
-    with pytest.raises(ConfigurationError) as caught:
-        check_settings(Simulator, {"num_env": 3}, "env")
-    assert str(caught.value) == "env.num_env: Simulator has no such setting; did you mean num_envs?"
-
-
-def test_a_setting_without_a_close_match_lists_all_settings() -> None:
-    with pytest.raises(ConfigurationError, match="choose one of: limits, num_envs, path"):
-        check_settings(Simulator, {"zzz": 3}, "env")
-
-
-def test_a_missing_setting_is_named_unless_the_program_provides_it() -> None:
-    with pytest.raises(ConfigurationError, match=r"^agent\.module: Agent needs this setting"):
-        check_settings(Agent, {}, "agent")
-    settings = check_settings(Agent, {"sizes": [64]}, "agent", provided=["module"])
-    assert settings["sizes"] == (64,)
-    assert "module" not in settings
 
 
 def test_a_setting_that_the_program_provides_is_rejected() -> None:
@@ -219,20 +171,6 @@ def test_settings_are_checked_together_unless_a_subclass_lacks_one() -> None:
     with pytest.raises(ConfigurationError, match=r"env\.path: set one"):
         check_settings(Both, {"num_envs": 2, "path": "arm.urdf"}, "env")
     assert check_settings(Lacking, {}, "env") == {"num_envs": 2}
-
-
-def test_missing_settings_are_returned_with_their_defaults() -> None:
-    settings = check_settings(Simulator, {"num_envs": 32}, "env")
-    assert settings == Simulator(num_envs=32).settings
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("fanoc", "; did you mean fanuc?"), ("xyz", "; choose one of: cartpole, fanuc")],
-)
-def test_suggest(name: str, expected: str) -> None:
-    assert suggest(name, ["fanuc", "cartpole"]) == expected
-    assert suggest(name, []) == ""
 
 
 # Descriptions of arguments

@@ -59,13 +59,13 @@ def test_an_execution_runs_every_step_of_a_training(
     env = pair(IdentityEnv(num_envs=8), agent_class)
     agent = build_for(env, agent_class, rollout_length=8)
     execution = Recording()
-    settings: dict[str, Any] = {"total_frames": 512, "random_frames": 0, "replay_capacity": 1000}
+    settings: dict[str, Any] = {"total_frames": 128, "random_frames": 0, "replay_capacity": 1000}
     trainer = TorchRLTrainer(
         env, agent, tmp_path, execution=execution, show_progress=False, loggers=["csv"], **settings
     )
     trainer.train()
     assert trainer.updates > 0
-    assert execution.calls == {"act": 512 // 8, "update": trainer.updates}
+    assert execution.calls == {"act": 128 // 8, "update": trainer.updates}
     assert all(value.isfinite().all() for value in agent.state_dict().values())
 
 

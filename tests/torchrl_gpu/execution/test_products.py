@@ -40,7 +40,7 @@ def libraries(network: nn.Module) -> set[Library]:
     return {layer.library for layer in network.modules() if isinstance(layer, ProductLayer)}
 
 
-def learn(case: Case, execution: Execution, updates: int = 20) -> dict[str, Tensor]:
+def learn(case: Case, execution: Execution, updates: int = 6) -> dict[str, Tensor]:
     """Return the parameters after updates from one random state."""
     agent = case.make()
     torch.manual_seed(1)
