@@ -21,9 +21,8 @@ def test_every_exported_name_imports(name: str) -> None:
     assert set(package.__all__) <= set(dir(package))
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_importing_a_package_does_not_import_torch(name: str) -> None:
-    code = f"import sys, {name}; print('torch' in sys.modules)"
+def test_importing_the_packages_does_not_import_torch() -> None:
+    code = f"import sys, {', '.join(PACKAGES)}; print('torch' in sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

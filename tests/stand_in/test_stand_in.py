@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tensordict import TensorDict
 from torch import Tensor, nn
 
 from tests.stand_in import (
@@ -113,39 +112,6 @@ def test_copies_are_counted_in_each_direction(accelerator: torch.device) -> None
         back = device.to("cpu", torch.float64)
     assert (counter.copies_to_device, counter.copies_to_host) == (4, 1), counter.report()
     assert torch.equal(back.float(), host)
-
-
-def test_values_equal_those_of_the_cpu(accelerator: torch.device) -> None:
-    host = TensorDict({"a": torch.randn(4, 3), "b": {"c": torch.arange(4)}}, batch_size=[4])
-    device = host.to(accelerator)
-    assert device["b", "c"].device == accelerator
-    result = (device["a"].softmax(-1) * device["b", "c"].unsqueeze(-1)).sum(0)
-    expected = (host["a"].softmax(-1) * host["b", "c"].unsqueeze(-1)).sum(0)
-    assert torch.equal(result.cpu(), expected)
-    torch.manual_seed(3)
-    drawn = torch.rand(5, device=accelerator)
-    torch.manual_seed(3)
-    assert torch.equal(drawn.cpu(), torch.rand(5))
-
-
-def test_training_needs_no_host_reads_and_equals_that_on_the_cpu(accelerator: torch.device) -> None:
-    torch.manual_seed(0)
-    on_host = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 1))
-    on_device = copy.deepcopy(on_host).to(accelerator)
-    x = torch.randn(16, 3)
-    for network, batch in ((on_host, x), (on_device, x.to(accelerator))):
-        optimizer = torch.optim.Adam(network.parameters(), lr=1e-2, fused=False)
-        with count_host_reads() as counter:
-            for _ in range(3):
-                loss = network(batch).square().mean()
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-                optimizer.step()
-        assert counter.host_reads == counter.copies == 0, counter.report()
-    for expected, learned in zip(on_host.parameters(), on_device.parameters(), strict=True):
-        assert learned.device == accelerator
-        torch.testing.assert_close(learned.detach().cpu(), expected.detach())
 
 
 def test_mixed_devices_and_numpy_raise_errors(accelerator: torch.device) -> None:

@@ -50,17 +50,17 @@ def test_noise_is_factorized_with_the_variance_of_the_paper() -> None:
         layer.bias.zero_()
         layer.weight_sigma.fill_(2.0)
         layer.bias_sigma.fill_(3.0)
-        draws = 20_000
+        draws = 6_000
         rows = torch.eye(2)
         # The noise of weight [2, 3], plus that of the bias, which is subtracted.
         drawn = torch.stack([layer(torch.cat([rows, torch.zeros(1, 2)])) for _ in range(draws)])
     bias, weight = drawn[:, 2], drawn[:, :2] - drawn[:, 2:]
     # E[f(x)^2] = E|x| = sqrt(2 / pi) of a normal x; a product of two of them for a weight.
     moment = math.sqrt(2 / math.pi)
-    torch.testing.assert_close(bias.var(0), torch.full((3,), 9 * moment), rtol=0.05, atol=0.0)
+    torch.testing.assert_close(bias.var(0), torch.full((3,), 9 * moment), rtol=0.1, atol=0.0)
     expected = torch.full((2, 3), 4 * moment**2)
-    torch.testing.assert_close(weight.var(0), expected, rtol=0.08, atol=0.0)
-    assert drawn.mean(0).abs().max() < 0.1
+    torch.testing.assert_close(weight.var(0), expected, rtol=0.15, atol=0.0)
+    assert drawn.mean(0).abs().max() < 0.15
     # An outer product has rank one.
     determinant = weight[:, 0, 0] * weight[:, 1, 1] - weight[:, 0, 1] * weight[:, 1, 0]
     assert determinant.abs().max() < 1e-4
