@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torchrl.data import Binary, Bounded, Composite, Unbounded
+from torchrl.envs import EnvBase
 
 from agents import ACIQN, DDPG, SAC
 from agents.base import Agent, OffPolicyAgent
+from envs.fanuc import FanucEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import (
     CASES,
@@ -27,7 +29,7 @@ from tests.helpers.agents import (
     parameters,
     with_switches_turned,
 )
-from tests.helpers.training import FolderAt, assert_resumes, make_trainer
+from tests.helpers.training import FolderAt, assert_resumes, make_trainer, train_briefly
 from tests.stand_in import MAKERS, Abilities, count_host_reads
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.devices.kinds import accelerator_of
@@ -209,6 +211,28 @@ def test_agent_accepts_vectors_pixels_and_sets_together(case: Case) -> None:
         assert value.shape == (), key
         assert not value.requires_grad, key
         assert value.isfinite(), key
+
+
+@pytest.fixture(scope="module")
+def arms() -> Iterator[EnvBase]:
+    env = FanucEnv(num_envs=4, num_workers=1)
+    yield env
+    env.close(raise_if_closed=False)
+
+
+@pytest.mark.directml
+@every_agent_class
+def test_every_agent_trains_on_arms(
+    agent_class: type[Agent], arms: EnvBase, tmp_path: Path
+) -> None:
+    env = pair(arms, agent_class)
+    agent = build_for(env, agent_class, rollout_length=8)
+    before = parameters(agent)
+    trainer = train_briefly(env, agent, tmp_path, total_frames=96, random_frames=32)
+    assert trainer.updates > 0
+    after = parameters(agent)
+    assert all(value.isfinite().all() for value in after.values())
+    assert any(not torch.equal(value, before[name]) for name, value in after.items())
 
 
 @pytest.mark.directml
