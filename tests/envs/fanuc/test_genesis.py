@@ -265,6 +265,7 @@ def test_a_step_reads_nothing_on_the_host(
         device=accelerator,
         max_episode_steps=3,
         success="hold",
+        hold_steps=3,
         target_noise=0.01,
     )
     root, ends = env.reset(), torch.zeros((), dtype=torch.int64, device=accelerator)

@@ -17,7 +17,7 @@ from envs.processes import MAX_LOSSES
 from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import trajectory
-from tests.helpers.programs import Start
+from tests.helpers.programs import Start, session
 from torchrl_gpu.environments.environment import EpisodesLostError
 from torchrl_gpu.errors import WorkerError
 
@@ -259,7 +259,9 @@ def test_a_program_that_ends_leaves_no_process_and_no_file(
     if end == "kill":
         program.process.kill()
     (tmp_path / "ends").touch()
-    program.end()
+    program.process.join(30)
+    assert not program.process.is_alive()
+    psutil.wait_procs(session(program.pid), timeout=10)
     assert not any(map(psutil.pid_exists, pids))
     shared = {Path("/dev/shm"), Path("/tmp")}
     assert not any(file.exists() for file in files if file.parent in shared)
