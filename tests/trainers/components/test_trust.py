@@ -104,6 +104,10 @@ CLASSES: dict[str, Hostile] = {
     "Gymnasium id": (("env", "name"), "this:CartPole-v1"),
     "wrapper": (("env", "wrappers"), ["this.World"]),
     "wrapper with arguments": (("env", "wrappers"), [{"_target_": "this.World", "size": 3}]),
+    "wrapper that writes": (
+        ("env", "wrappers"),
+        [{"_target_": "gymnasium.wrappers.RecordVideo", "video_folder": "/elsewhere"}],
+    ),
 }
 VALUES: dict[str, Hostile] = {
     "environment variable": (("agent", "gamma"), "${oc.env:SECRET}"),
