@@ -204,8 +204,9 @@ def _arguments(
             f"env.options.render_mode={options['render_mode']}: use rgb_array, which wrappers such "
             "as AddRenderObservation need; mode=demo makes films without it"
         )
-    if mode == "demo" or options.get("render_mode"):
+    if mode == "demo":
         arguments["render_mode"] = "rgb_array"
+    if "render_mode" in arguments:
         # SDL, which draws most environments, warns without a display although none is needed.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     if vectorization == "vector_entry_point":

@@ -498,6 +498,15 @@ def test_pictures_of_a_chain_of_transforms_become_pixels(
     assert torch.equal(env.reset()["picture"], (255 * raw).round().to(torch.uint8))
 
 
+def test_pictures_beyond_their_range_are_clipped() -> None:
+    """As of a bicubic `Resize`."""
+    spec = Composite(picture=Unbounded((1, 3, 16, 16)), shape=(1,))
+    (reader,) = readers_of(spec, spec.shape, {("picture",)})
+    for value, pixel in ((-0.01, 0), (0.5, 128), (1.01, 255)):
+        picture = torch.full((1, 3, 16, 16), value)
+        assert reader.read(TensorDict({"picture": picture}, [1])).eq(pixel).all()
+
+
 def test_pictures_that_a_transform_rescales_are_refused() -> None:
     scene = _Scene(Bounded(0, 255, (2, 16, 24, 3), dtype=torch.uint8))
     keys = ["picture"]
