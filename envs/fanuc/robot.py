@@ -75,7 +75,7 @@ class Robot:
     tool_link: str | None  # name of the link whose frame is the tool; None for the flange
     tool: Array  # position of the tool in the frame of the last body `[3]`, metres
     capsules: tuple[Capsule, ...]  # collision bodies, base first
-    frames: tuple[str, ...]  # names of links without mass in bodies that have one
+    frames: tuple[str, ...]  # names of links without mass in bodies with a mass
 
     @property
     def num_joints(self) -> int:
@@ -283,9 +283,10 @@ def _serial_chain(
 def _weightless(
     root: ElementTree.Element, bodies: Mapping[str, int]
 ) -> tuple[list[int], tuple[str, ...]]:
-    """Return the bodies of mass 0, and the links without `<inertial>` in bodies with another.
+    """Return the bodies of mass 0, and the links that add no mass to their bodies.
 
-    A body whose links all lack `<inertial>` is in neither: PyBullet gives each of them 1 kg.
+    Such links lack `<inertial>`, which another link of their body has. PyBullet gives 1 kg to each
+    link of a body whose links all lack it.
     """
     masses: dict[str, float] = {}
     for link in root.findall("link"):

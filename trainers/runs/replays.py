@@ -35,7 +35,7 @@ def export_replay(checkpoint: Path, path: Path, format: DatasetFormat = "minari"
     Args:
         checkpoint: run folder or newest checkpoint file of an off-policy agent.
         path: folder of the dataset, which must not exist.
-        format: `minari` or `lerobot` (v3.0) (minari).
+        format: `minari`, which is the default, or `lerobot` (v3.0).
 
     Returns:
         0, the exit code of the command.
