@@ -45,7 +45,7 @@ MEASURED: Final[dict[str, tuple[str, ...]]] = {
     "memory.txt": ("agents", "trainers", "torchrl_gpu"),
     "mutations.txt": ("tests/helpers", "torchrl_gpu/checkpoints", "trainers/runs"),
     "overlap.txt": ("envs/fanuc", "trainers/training", "torchrl_gpu/acting"),
-    "peers.*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
+    "peers*": ("agents", "benchmarks/peers", "torchrl_gpu/execution", "torchrl_gpu/replay"),
     "policy.txt": ("agents", "torchrl_gpu/acting"),
     "precision_learning.txt": ("envs/fanuc", "configs/experiment/fanuc", *_LEARNERS),
     "ray_collectors.txt": ("envs/fanuc", "trainers/collecting", "torchrl_gpu/acting"),
