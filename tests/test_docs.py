@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from envs.lift_cube.arm import PANDA
+from envs.lift_cube.observation import observation_elements
 from envs.lift_cube.task import TERMS
 from tests.helpers.agents import Case, every_agent, make_batch
 from torchrl_gpu.errors import ConfigurationError
@@ -209,6 +211,21 @@ def test_every_metric_of_an_agent_is_explained(case: Case) -> None:
     page = (REPOSITORY / "docs" / "metrics.md").read_text()
     for name in agent.update(make_batch(agent)).metrics:
         assert f"`{name}`" in page, name
+
+
+def test_the_observation_of_lift_cube_is_explained_by_index() -> None:
+    elements = observation_elements(PANDA, with_cube=True)
+    text = (REPOSITORY / "docs/lift_cube.md").read_text()
+    rows = re.findall(r"\| (\d+) to (\d+) \| .* \| (\S*) ?\| (.*) \| ([\d.]+).* \|\n", text)
+    assert [int(row[0]) for row in rows[1:]] == [int(row[1]) + 1 for row in rows[:-1]]
+    assert int(rows[-1][1]) + 1 == len(elements)
+    for first, last, unit, zero, scale in rows:
+        described = elements[int(first) : int(last) + 1]
+        assert {each.scale for each in described} == {float(scale)}
+        assert all(each.unit.split(" or ")[0] == unit for each in described)
+        if zero not in ("home posture", "closed"):
+            zeros = [float(number) for number in zero.split(", ")]
+            assert [each.offset for each in described] == zeros * (len(described) // len(zeros))
 
 
 def test_every_term_of_the_reward_of_lift_cube_is_explained() -> None:
