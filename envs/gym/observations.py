@@ -94,7 +94,8 @@ class Checked(gymnasium.Wrapper):
 
     Raises:
         ConfigurationError: (by resets and steps) an entry of the observation has another shape or
-            kind of dtype than its space, or the reward is not one number.
+            kind of dtype than its space or is not in its Discrete space, or the reward is not one
+            number.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -122,9 +123,12 @@ class Checked(gymnasium.Wrapper):
             entry = observation
             for name in path:
                 entry = entry.get(name) if isinstance(entry, Mapping) else None
+            name = ".".join(path) or "observation"
             if _array(entry).shape != space.shape or not _is(entry, space.dtype):
-                name = ".".join(path) or "observation"
                 self._refuse(call, name, entry, f"its space is a {describe(space)}")
+            if isinstance(space, Discrete) and not 0 <= entry - space.start < space.n:
+                ends = f"{space.start} to {space.start + space.n - 1}"
+                self._refuse(call, name, entry, f"{entry} is not in its space, {ends}")
 
     def _refuse(self, call: str, name: str, value: Any, expected: str) -> None:
         env = self.spec.id if self.spec else type(self.unwrapped).__name__

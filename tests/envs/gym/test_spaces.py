@@ -111,6 +111,8 @@ def test_discrete_observations_become_one_hot_from_their_start() -> None:
         ("place", np.zeros(4, np.float32), r"float32 \(4,\); its space is a Box of float32 \(2, 2"),
         ("phase", 1.5, r"float64 \(\); its space is a Discrete space"),
         ("phase", None, r"NoneType \(\); its space is a Discrete space"),
+        ("phase", np.int64(1), r"int64 \(\); 1 is not in its space, 2 to 7"),
+        ("phase", 8, r"int64 \(\); 8 is not in its space, 2 to 7"),
     ],
 )
 def test_an_entry_that_does_not_fit_its_space_is_refused_by_name(
