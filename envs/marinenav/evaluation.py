@@ -42,6 +42,7 @@ class Estimate:
 class Scores:
     """Figures of the episodes of one level, or of all levels."""
 
+    level: int | None  # of the scenarios; None for all levels
     episodes: int  # number of episodes
     success: Estimate  # fraction of episodes in which all robots reached their goals
     collision: Estimate  # fraction of episodes that ended with a collision
@@ -60,7 +61,7 @@ class Results:
 
     def __str__(self) -> str:
         """Return one line per level, and one for all levels."""
-        rows = [(f"level {number}", level) for number, level in enumerate(self.levels)]
+        rows = [(f"level {row.level}", row) for row in self.levels]
         return "\n".join(
             f"{name}: success {row.success}, collision {row.collision}, "
             f"return {row.discounted_return}, time {row.time} s, energy {row.energy} N s"
@@ -116,8 +117,8 @@ def evaluate(
             module.train()
     levels = torch.tensor([Scenario.model_validate(episode).level for episode in scenarios])
     return Results(
-        tuple(_summarise(rows[:, levels == level]) for level in levels.unique().tolist()),
-        _summarise(rows),
+        tuple(_summarise(rows[:, levels == level], level) for level in levels.unique().tolist()),
+        _summarise(rows, None),
     )
 
 
@@ -155,10 +156,11 @@ def _play(env: SeaEnv, policy: Policy) -> Tensor:
     )
 
 
-def _summarise(rows: Tensor) -> Scores:
+def _summarise(rows: Tensor, level: int | None) -> Scores:
     success, collision, time, energy, returns = rows
     succeeded = success > 0
     return Scores(
+        level,
         rows.shape[1],
         _share(success),
         _share(collision),

@@ -43,6 +43,13 @@ def test_evaluate_reports_all_levels_and_is_deterministic() -> None:
     assert str(evaluate(StraightToGoal(), episodes=3)) == str(found)
 
 
+def test_scores_name_the_levels_of_the_scenarios() -> None:
+    scenarios = [{**ALONE, "level": level} for level in (5, 3, 5)]
+    found = evaluate(StraightToGoal(), scenarios=scenarios)
+    assert [(level.level, level.episodes) for level in found.levels] == [(3, 1), (5, 2)]
+    assert re.findall("^[^:]*", str(found), re.MULTILINE) == ["level 3", "level 5", "all"]
+
+
 def test_time_energy_and_return_of_a_single_vessel_are_exact() -> None:
     """At full thrust from the first step, all figures follow from the number of steps."""
 
