@@ -56,17 +56,18 @@ class RslRlEnv:
 
         Returns:
             Observations of the next step; rewards `[N]`; whether episodes ended, `[N]`; and the
-            extras `time_outs` `[N]` and `log`, with the successes among the episodes that ended.
+            extras `time_outs` `[N]`, episodes that were truncated without a termination, and `log`,
+            with the successes among the episodes that ended.
         """
         taken = actions.clamp(*self._bounds).reshape(self._shape)
         transition, self._root = self.env.step_and_maybe_reset(
             self._root.set(self._robots.action_key, taken)
         )
         after = self._flat(transition.get("next"))
-        reward, done, truncated = (
-            after.get(name).squeeze(-1) for name in ("reward", "done", "truncated")
+        reward, done, terminated, truncated = (
+            after.get(name).squeeze(-1) for name in ("reward", "done", "terminated", "truncated")
         )
-        extras: dict[str, Any] = {"time_outs": truncated}
+        extras: dict[str, Any] = {"time_outs": truncated & ~terminated}
         success = after.get("success", None)
         if success is not None:
             extras["log"] = {"/success": success.squeeze(-1)[done].float()}

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDict, TensorDictBase
 
 from envs.fanuc import FanucEnv
 from envs.marinenav import MarineNavEnv
-from tests.helpers.environments import MatchEnv
+from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.rsl_rl import RslRlEnv
@@ -55,6 +56,22 @@ def test_time_limits_and_lengths_are_reported() -> None:
         assert done.tolist() == extras["time_outs"].tolist() == [ends] * 3
         assert env.episode_length_buf.tolist() == [(step + 1) % 2] * 3
     env.close()
+
+
+class _EndingTwice(IdentityEnv):
+    """Terminates and truncates every episode in its first step."""
+
+    def _step(self, tensordict: TensorDictBase) -> TensorDict:
+        ends = torch.ones_like(self.steps, dtype=torch.bool)
+        names = ("terminated", "truncated", "done")
+        return super()._step(tensordict).update(dict.fromkeys(names, ends))
+
+
+def test_a_termination_at_the_time_limit_is_not_a_time_out() -> None:
+    env = RslRlEnv(_EndingTwice(num_envs=3))
+    _, _, done, extras = env.step(torch.zeros(3, 2))
+    assert done.all()
+    assert not extras["time_outs"].any()
 
 
 def test_other_environments_are_refused() -> None:
