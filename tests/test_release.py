@@ -1,9 +1,12 @@
 """The release: one version, one range of every package that its files name, types, contents."""
 
+import importlib.metadata
 import re
 from pathlib import Path
 
 import pytest
+
+from torchrl_gpu.doctor.findings import find
 
 REPOSITORY = Path(__file__).parent.parent
 PROJECT = (REPOSITORY / "pyproject.toml").read_text()
@@ -53,8 +56,24 @@ def test_the_images_of_the_release_are_built_from_files_that_there_are() -> None
     assert all((REPOSITORY / name).exists() for name in needed)
 
 
-def test_the_docs_explain_every_extra_of_the_release() -> None:
+def extras_of_the_release() -> list[str]:
     section = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", PROJECT, re.M | re.S)[0]
-    extras = re.findall(r"^(\w+) = ", section, re.MULTILINE)
+    return re.findall(r"^(\w+) = ", section, re.MULTILINE)
+
+
+def test_the_docs_explain_every_extra_of_the_release() -> None:
+    extras = extras_of_the_release()
     rows = [row.partition("|")[0] for row in re.findall(r"^\| (`.+)$", INSTALL, re.MULTILINE)]
     assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(extras)
+
+
+def test_the_doctor_names_every_extra_for_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        if name in ("torchrl", "tensordict"):
+            return "1.0"
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    named = re.findall(r"not installed \(extra (\w+)\)", "".join(find().system.values()))
+    development = ["test", "benchmark", "peers", "docs", "dev"]
+    assert sorted([*named, *development, "box2d"]) == sorted(extras_of_the_release())

@@ -16,13 +16,21 @@ from torchrl_gpu.devices.kinds import NO_GPU, NOT_STARTED, accelerator_of
 from torchrl_gpu.doctor.hardware import Card, cards, linux_advice, operating_system
 from torchrl_gpu.errors import one_line
 
-# Distributions of optional packages, and the way to install each.
+# Distributions of optional packages, and the way to install each; that of Box2D has two names.
 _OPTIONAL: Final = {
     "ale-py": "extra atari",
     "genesis-world": "extra genesis",
+    "hydra-submitit-launcher": "extra cluster",
+    "minari": "extra data",
     "mujoco": "extra mujoco",
+    "onnxruntime": "extra export",
+    "optuna": "extra tune",
+    "ray": "extra ray",
+    "rsl-rl-lib": "extra rsl_rl",
+    "stable-baselines3": "extra sb3",
     "torch-directml": "see docs/directml.md",
     "trackio": "extra trackio",
+    "viser": "extra viewer",
     "wandb": "extra wandb",
 }
 
