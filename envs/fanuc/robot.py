@@ -156,7 +156,7 @@ def load_robot(
             has no such tool.
     """
     path = Path(urdf) if urdf is not None else ASSETS / f"{name}.urdf"
-    setting = f"env.urdf={path}"
+    setting = f"env.robot={name}" if urdf is None else f"env.urdf={path}"
     if not path.exists() and (supplied := _SUPPLIED / path).exists():
         path = supplied
     try:

@@ -1,6 +1,7 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pytest
 import torch
 
 from envs.fanuc import ArmObserver, FanucEnv
@@ -8,6 +9,7 @@ from envs.fanuc.capabilities import action_elements, observation_elements
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
 from envs.fanuc.robot import load_robot
+from torchrl_gpu.errors import ConfigurationError
 
 ROBOT = load_robot()
 
@@ -86,8 +88,16 @@ def test_a_real_arm_observes_what_the_environment_does(
     observer = ArmObserver(ROBOT)
     ours = observer.observe(env.joint_positions, env.joint_velocities, env.target)
     torch.testing.assert_close(ours, observed, atol=1e-5, rtol=0)
-    one = observer.observe(env.joint_positions[0], env.joint_velocities[0], env.target[0])
-    torch.testing.assert_close(one, ours[0])
+    first = (env.joint_positions[0], env.joint_velocities[0], env.target[0])
+    torch.testing.assert_close(observer.observe(*first), ours[0])
+    measured = [each.numpy() for each in first]
+    torch.testing.assert_close(observer.observe(*measured), ours[0])
+
+
+@pytest.mark.parametrize("shapes", [((5,), (5,), (3,)), ((6,), (2, 6), (3,)), ((6,), (6,), (1,))])
+def test_measurements_of_other_shapes_are_refused(shapes: Sequence[tuple[int, ...]]) -> None:
+    with pytest.raises(ConfigurationError, match=r"give (\[\.\.\., [63]\](, )?){3}"):
+        ArmObserver(ROBOT).observe(*map(np.zeros, shapes))
 
 
 def test_turning_arm_and_target_together_changes_only_the_first_angle() -> None:

@@ -146,3 +146,8 @@ def test_invalid_urdf_raises_a_one_line_error(tmp_path: Path, content: str, mess
     with pytest.raises(ConfigurationError, match=message) as caught:
         load_robot(urdf=str(path))
     assert str(path) in str(caught.value)
+
+
+def test_an_unknown_name_is_refused_by_its_setting() -> None:
+    with pytest.raises(ConfigurationError, match=r"^env.robot=lr_mate: cannot be read"):
+        load_robot("lr_mate")
