@@ -46,8 +46,8 @@ class Arm(CheckedFields):
         workspace_high: highest x, y and z of the grip point in metres.
 
     Raises:
-        ConfigurationError: a setting is out of range, numbers of names and values differ, or the
-            file does not exist or is neither MJCF nor URDF.
+        ConfigurationError: a setting is out of range, numbers of names and values differ, both pads
+            are one link, or the file does not exist or is neither MJCF nor URDF.
     """
 
     file: str = "xml/franka_emika_panda/panda.xml"
@@ -105,6 +105,8 @@ class Arm(CheckedFields):
                     f"env.arm.{name}: {len(values)} values for {len(self.joints)} joints and "
                     f"{len(self.fingers)} finger joints; it takes {length}"
                 )
+        if self.pads[0] == self.pads[1]:
+            raise ConfigurationError(f"env.arm.pads: {self.pads[0]} twice; a grasp takes two links")
         limits = zip(self.workspace_low, self.workspace_high, strict=True)
         if not all(low < high for low, high in limits):
             raise ConfigurationError("env.arm.workspace_low: it must lie below workspace_high")

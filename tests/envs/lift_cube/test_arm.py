@@ -195,6 +195,7 @@ def test_reachable_positions_are_told_without_a_trace_in_the_episodes(
         ({"home": (0.0, 1.0)}, "it takes 7"),
         ({"stiffness": (1.0,)}, "it takes 9"),
         ({"pads": ("hand",)}, "it takes 2 values"),
+        ({"pads": ("hand", "hand")}, r"env\.arm\.pads: hand twice"),
         ({"grip_point": ()}, "it takes 3 values"),
         ({"workspace_low": (1.0, 0.0, 0.0)}, "below workspace_high"),
         ({"fingers": ()}, "at least 1 value"),
