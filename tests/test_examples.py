@@ -90,6 +90,14 @@ def test_a_target_that_no_policy_reaches_is_refused(
         runpy.run_path(str(DEPLOY / "fanuc.py"), run_name="__main__")
 
 
+def test_a_policy_of_another_environment_is_refused(
+    exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fanuc.py", str(exports["marinenav"]), "0.4", "0.1", "0.5"])
+    with pytest.raises(SystemExit, match="marinenav: not a policy of this arm"):
+        runpy.run_path(str(DEPLOY / "fanuc.py"), run_name="__main__")
+
+
 def test_fanuc_shows_the_angle_of_j3_from_the_horizontal() -> None:
     shown = FANUC["to_controller"](np.radians([10.0, 30.0, 50.0, 0.0, -90.0, 5.0]))
     np.testing.assert_allclose(shown, [10, 30, 20, 0, -90, 5])

@@ -143,9 +143,13 @@ if __name__ == "__main__":
     if np.linalg.norm(place - robot.shoulder) > robot.reach:
         center = " ".join(f"{number:g}" for number in robot.shoulder)
         sys.exit(f"X Y Z: out of reach; stay within {robot.reach:.2f} m of the shoulder, {center}")
-    if not (Path(sys.argv[1]) / "contract.json").is_file():
-        sys.exit(f"{sys.argv[1]}: not an exported policy; mode=export writes one")
-    end, milliseconds = reach(Path(sys.argv[1]), place, robot)
+    folder = Path(sys.argv[1])
+    if not (folder / "contract.json").is_file():
+        sys.exit(f"{folder}: not an exported policy; mode=export writes one")
+    contract = json.loads((folder / "contract.json").read_text(encoding="utf-8"))
+    if len(contract["action"]["elements"] or ()) != len(HOME):
+        sys.exit(f"{folder}: not a policy of this arm; export one that was trained with env=fanuc")
+    end, milliseconds = reach(folder, place, robot)
     p50, p99, most = np.quantile(milliseconds, (0.5, 0.99, 1))
     print(f"{1000 * end:.1f} mm from the target")
     print(f"latency, ms: p50 {p50:.3f}, p99 {p99:.3f}, most {most:.3f}")
