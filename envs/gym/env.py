@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from tensordict import TensorDictBase
 from torch import Tensor
@@ -210,19 +211,23 @@ class GymnasiumEnv(Environment):
     def _root_after(self, after: TensorDictBase) -> TensorDictBase:
         over = self._episodes.over
         if over.any():
-            return self._batch(self._stacks.restart(self._episodes.restart(over), over))
+            return self._restarted(over)
         return self._batch({key: leaf for key, leaf in after.items() if key != "reward"})
 
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         self._discard_begun()
         mask = None if tensordict is None else tensordict.get("_reset", None)
-        if mask is None:
-            chosen = np.ones(self.num_envs, np.bool_)
-            observations = self._episodes.begin()
-            self._has_failed = False
-        else:
-            chosen = mask.reshape(-1).numpy()
-            observations = self._episodes.restart(chosen)
+        if mask is not None:
+            return self._restarted(mask.reshape(-1).numpy())
+        observations = self._episodes.begin()
+        self._has_failed = False
+        return self._batch(self._stacks.restart(observations, np.ones(self.num_envs, np.bool_)))
+
+    def _restarted(self, chosen: NDArray[np.bool_]) -> TensorDictBase:
+        """Return the root after new episodes have begun in chosen environments."""
+        has_failed, self._has_failed = self._has_failed, True  # until the reset has succeeded
+        observations = self._episodes.restart(chosen)
+        self._has_failed = has_failed
         return self._batch(self._stacks.restart(observations, chosen))
 
     def _discard_begun(self) -> None:
@@ -234,13 +239,13 @@ class GymnasiumEnv(Environment):
         """Return the state of all episodes, before a step that has begun.
 
         Raises:
-            EpisodesLostError: a step has failed, which some of the environments may have taken, or
-                a process has been lost since the last step.
+            EpisodesLostError: a step or reset has failed, which some of the environments may have
+                taken, or a process has been lost since the last step.
         """
         if not (self.capabilities.has_state and self._episodes.started):
             return {}
         if self._has_failed:
-            raise EpisodesLostError("a step of the environment has failed")
+            raise EpisodesLostError("a step or reset of the environment has failed")
         try:
             episodes = self._episodes.state_dict(has_begun=self._begun is not None)
         except Exception as error:  # of the step that has begun

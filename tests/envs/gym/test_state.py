@@ -14,10 +14,12 @@ from tensordict import TensorDictBase
 
 from envs.gym import GymnasiumEnv
 from tests.envs.gym.conftest import MakeGym
-from tests.envs.gym.environments import MODULE, Unrepeatable
+from tests.envs.gym.environments import MODULE, TIME_LIMIT, Counter, Unrepeatable
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.environments import recording
+from torchrl_gpu.environments.environment import EpisodesLostError
+from torchrl_gpu.errors import WorkerError
 
 AUTORESETS = ["disabled", "same_step", "next_step"]
 NUM_ENVS = 3
@@ -262,6 +264,25 @@ def test_other_generators_train_and_begin_new_episodes(make: MakeGym, tmp_path: 
     settings = {"name": "Legacy-v0", "vectorization": "async", "options": None}
     state = saved(make, tmp_path, "pendulum", **settings)
     assert not collector_of(make("pendulum", **settings)).load_state_dict(state)
+
+
+@pytest.mark.parametrize("vectorization", ["sync", "async"])
+def test_episodes_are_lost_by_a_failed_reset(
+    vectorization: str, make_gym: MakeGym, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Counter.reset
+
+    def begin_once(counter: Counter, **options: Any) -> Any:
+        if hasattr(counter, "end"):
+            raise OSError("no camera")
+        return begin(counter, **options)
+
+    monkeypatch.setattr(Counter, "reset", begin_once)
+    env = make_gym(f"{MODULE}:Counter-v0", num_envs=2, vectorization=vectorization)
+    with pytest.raises((OSError, WorkerError), match="no camera"):
+        env.rollout(TIME_LIMIT + 1, break_when_any_done=False)
+    with pytest.raises(EpisodesLostError, match="a step or reset of the environment has failed"):
+        env.state_dict()
 
 
 def test_vectorized_code_saves_no_episodes(make: MakeGym, tmp_path: Path) -> None:
