@@ -209,6 +209,9 @@ def _arguments(
     if "render_mode" in arguments:
         # SDL, which draws most environments, warns without a display although none is needed.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+            # The library that MuJoCo's environments try first needs a display.
+            os.environ.setdefault("MUJOCO_GL", "egl")
     if vectorization == "vector_entry_point":
         if spec.vector_entry_point is None:
             raise ConfigurationError(

@@ -55,6 +55,19 @@ def test_mujoco_environments_run(
     assert rollout["next", "observation"].isfinite().all()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="EGL is a library of Linux")
+def test_mujoco_is_drawn_without_a_display(
+    make_gym: MakeGym, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mujoco")
+    for name in ("DISPLAY", "MUJOCO_GL"):
+        monkeypatch.setenv(name, "")  # so that both are restored
+        monkeypatch.delenv(name)
+    env = make_gym("Hopper-v5", num_envs=1, mode="demo")
+    env.reset()
+    assert env.render().float().std() > 0
+
+
 def test_options_reach_the_environment(make_gym: MakeGym) -> None:
     env = make_gym("CartPole-v1", options={"max_episode_steps": 3, "sutton_barto_reward": True})
     after = env.rollout(3)["next"]
