@@ -138,8 +138,11 @@ def _train_to_the_end(trainer: TorchRLTrainer, settings: Settings) -> None:
                 logger.warning("to resume from the newest checkpoint:\n  %s", resume)
             raise
     if processes.any(trainer.stop_requested):  # perhaps of another one alone
+        number = next(iter(signals), signal.SIGINT)
+        if processes.any(number != signal.SIGINT):  # all end with the code of the one signaled
+            number = signal.SIGTERM
         raise Interruption(
-            next(iter(signals), signal.SIGINT),
+            number,
             f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
             f"  {command_of(settings, f'checkpoint={folder}')}",
         )
