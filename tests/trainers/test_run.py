@@ -242,6 +242,18 @@ def test_a_run_is_not_resumed_with_fewer_frames_than_it_has(trained: Path) -> No
     settings_of(f"checkpoint={trained}", "trainer.total_frames=64", "device=cpu")
 
 
+def test_a_run_that_has_reached_its_score_goes_on_by_the_command_it_prints(tmp_path: Path) -> None:
+    command = [*QUICK, f"runs={tmp_path}", "trainer.stop_at_score=1", "resume=auto"]
+    ended = run(*command)
+    assert list(ended.evaluations) == [32]
+    for typed in ("trainer.total_frames=96", "trainer.stop_at_score=2"):
+        with pytest.raises(ConfigurationError, match=r"stop_at_score=[12]: the run has reached "):
+            settings_of(f"checkpoint={ended.folder}", typed, "device=cpu")
+    again = run(*command).report
+    printed = shlex.split(again[again.index("checkpoint=") :])
+    assert list(run(*printed).evaluations) == [32, 64]
+
+
 class EightEnvs(IdentityEnv):
     """Environments whose number is not a setting."""
 

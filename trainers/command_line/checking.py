@@ -1,5 +1,6 @@
 """The check of all settings, before anything is built."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from pkgutil import resolve_name
@@ -10,6 +11,7 @@ from omegaconf import OmegaConf
 
 from agents.untrained import UntrainedAgent
 from torchrl_gpu.arguments import check_settings
+from torchrl_gpu.checkpoints.contents import reading
 from torchrl_gpu.devices.device import resolve_device, resolve_devices
 from torchrl_gpu.devices.memory import memory_limit
 from torchrl_gpu.distributed import backend_of
@@ -38,6 +40,7 @@ from trainers.components.sections import (
     take_automatic,
 )
 from trainers.components.trust import check_plain
+from trainers.evaluation.evaluation import evaluations_of
 from trainers.evaluation.film import check_num_envs
 from trainers.runs.folders import newest_run
 from trainers.runs.loggers import check_installed
@@ -104,8 +107,7 @@ def _check(
         several = can.renders_several or general.viewer == "web"
         check_num_envs(sections["demo"]["num_envs"], names["env"], several=several)
     if trains:
-        total_frames = components["trainer"].settings["total_frames"]
-        _check_frames(typed, total_frames, origin.state or {})
+        _check_goes_on(typed, components["trainer"].settings, origin)
         _check_training(components, collectors, count, can)
     parts: dict[str, Any] = {**components, **sections, **origin._asdict()}
     settings = Settings(
@@ -204,13 +206,27 @@ def _check_viewer(
         raise ConfigurationError(f"viewer=web: {env.target.__name__} cannot render")
 
 
-def _check_frames(typed: Mapping[str, Any], total_frames: int, resumed: Mapping[str, Any]) -> None:
-    """Refuse a typed length that the run to resume has reached, unless it is that of the run."""
-    own = resumed.get("config", {}).get("trainer", {}).get("total_frames")
-    frames = resumed.get("frames", 0)
-    if "trainer.total_frames" in typed and total_frames != own and frames >= total_frames:
+def _check_goes_on(typed: Mapping[str, Any], trainer: Mapping[str, Any], origin: Origin) -> None:
+    """Refuse a typed end that the run to resume has reached, unless it is that of the run."""
+    if origin.checkpoint is None or origin.state is None:
+        return
+    own = origin.state["config"].get("trainer", {})
+    ends = ("total_frames", "stop_at_score")
+    if all(f"trainer.{name}" not in typed or trainer[name] == own.get(name) for name in ends):
+        return
+    total_frames, goal = (trainer[name] for name in ends)
+    frames = origin.state["frames"]
+    if frames >= total_frames:
         raise ConfigurationError(
             f"trainer.total_frames={total_frames}: the run has {frames:,} frames already; give more"
+        )
+    with reading(origin.checkpoint):
+        evaluations = evaluations_of(origin.state)
+    best = max((each.score for each in evaluations.values()), default=-math.inf)
+    if goal is not None and best >= goal:
+        raise ConfigurationError(
+            f"trainer.stop_at_score={goal:g}: the run has reached {best:g} already; give more, or "
+            "null"
         )
 
 

@@ -178,8 +178,10 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
         if summary["ended"] is not True:
             return None
         result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
-        frames = f"trainer.total_frames={2 * summary['frames']}"
-        longer = command_of(settings, f"checkpoint={folder}", frames)
+        more = f"trainer.total_frames={2 * summary['frames']}"
+        if summary["frames"] < settings.trainer.settings["total_frames"]:
+            more = "trainer.stop_at_score=null"  # its score has ended it
+        longer = command_of(settings, f"checkpoint={folder}", more)
         lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
         lines += [f"  result       {result}", f"  continue it  {longer}"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
