@@ -71,7 +71,7 @@ def check_choices(arguments: Iterable[str]) -> None:
         in_one = re.search(r"\s(agent|env|experiment)=", argument)  # by quotation marks
         if in_one or not (equals and name[:1].isidentifier() and " " not in name):
             hint = as_settings(arguments) or "NAME=VALUE"
-            raise ConfigurationError(f"{argument}: write {hint}; see --help")
+            raise ConfigurationError(f"{argument or 'empty argument'}: write {hint}; see --help")
     for group in (*GROUPS, "experiment"):
         known = choices_of(group, *folders_of(typed))
         choice = typed.get(group, "null")

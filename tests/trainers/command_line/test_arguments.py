@@ -72,6 +72,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["--agent", "sac", "-env", "fanuc"], "--agent -env fanuc; write agent=sac env=fanuc"),
         (["sac", "moon"], "sac: write NAME=VALUE; see --help"),
         (["runs=my sac folder", "fanuc"], "fanuc: write NAME=VALUE; see --help"),
+        (["agent=sac", "env=fanuc", ""], "empty argument: write agent=sac env=fanuc; see"),
         ([*BASE, "+agent.foo=3"], "+agent.foo=3: write NAME=VALUE; see --help"),
         (["agent=", "env=fanuc"], "agent=: the value is missing; choose one of: ac_iqn"),
         (["agent=sac,iqn", "env=fanuc"], "agent=sac,iqn: several values need -m"),
