@@ -111,8 +111,10 @@ def resume(
         logger.info("no complete replay buffer beside %s: the policy fills a new one", checkpoint)
     trainer.metric_logger.resume_from(trainer.frames)
     if not goes_on:
-        if own is not None and not (
-            trainer.env.capabilities.has_state and "root" in own["collector"]
+        if (
+            own is not None
+            and trainer.frames > 0
+            and not (trainer.env.capabilities.has_state and "root" in own["collector"])
         ):
             logger.info("%s: no open episodes are saved; new ones begin", name_of(trainer.env))
         trainer.begin_new_episodes()

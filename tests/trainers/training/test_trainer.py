@@ -273,12 +273,14 @@ def test_a_folder_with_another_training_is_left_as_it_is(tmp_path: Path) -> None
 
 
 def test_a_training_goes_on_from_a_checkpoint_before_its_first_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoint = make_trainer(tmp_path).save()
     monkeypatch.chdir(tmp_path)
     trainer = make_trainer(tmp_path, total_frames=176)
-    trainer.load(checkpoint.relative_to(tmp_path))  # which the trainer knows by another path
+    with caplog.at_level(logging.INFO):
+        trainer.load(checkpoint.relative_to(tmp_path))  # which the trainer knows by another path
+    assert "new ones begin" not in caplog.text
     trainer.train()
     assert trainer.frames == 176
 
