@@ -1,7 +1,7 @@
 """Batched policy wrapper: actor, exploration and action bounds as one TensorDict module."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -73,6 +73,7 @@ class PolicyWrapper(TensorDictModuleBase):
         self.exploration = exploration
         self.in_keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self.out_keys = ["action"]
+        self._row_ndim = observation_spec[self.in_keys[0]].ndim - observation_spec.ndim
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64))
         self._has_unit_bounds = True
         if self.is_continuous:
@@ -86,7 +87,7 @@ class PolicyWrapper(TensorDictModuleBase):
         """Write `action`: `[*B, action_dim]` within the bounds, or discrete `[*B]` int64.
 
         Raises:
-            ConfigurationError: an observation is missing.
+            ConfigurationError: an observation is missing, or the actor returns no such action.
         """
         observations = {key: tensordict.get(key) for key in self.in_keys}
         if missing := [key for key, value in observations.items() if value is None]:
@@ -94,12 +95,33 @@ class PolicyWrapper(TensorDictModuleBase):
                 f"observation: the policy reads {name_of_key(missing[0])}, which is missing; in an "
                 "environment of several robots, act by SharedPolicy(policy, env)"
             )
-        action = self.actor.act(observations, deterministic=not self.training)
+        result = self.actor.act(observations, deterministic=not self.training)
+        action = self._checked(result, observations[self.in_keys[0]])
         if self.training:
             if self.exploration is not None:
                 action = self.exploration(action, self.frames)
             self.frames.add_(self.num_processes * next(iter(tensordict.batch_size), 1))
         return tensordict.set("action", self.to_bounds(action))
+
+    def _checked(self, action: Any, observation: Tensor) -> Tensor:
+        """Return actions for `observation`, float32 or int64; refuse any other result of an actor.
+
+        A last layer that computes in half precision returns continuous actions in it.
+        """
+        batch = observation.shape[: observation.ndim - self._row_ndim]
+        shape = (*batch, *self.action_center.shape) if self.is_continuous else batch
+        dtype = torch.float32 if self.is_continuous else torch.int64
+        found = type(action).__name__
+        if isinstance(action, Tensor):
+            if self.is_continuous and action.is_floating_point():
+                action = action.to(dtype)
+            if action.shape == shape and action.dtype == dtype:
+                return action
+            found = f"{action.dtype} {list(action.shape)}"
+        raise ConfigurationError(
+            f"agent: {type(self.actor).__name__}.act has to return {dtype} {list(shape)}, "
+            f"not {found}"
+        )
 
     def to_bounds(self, action: Tensor) -> Tensor:
         """Map actions in [-1, 1] onto the bounds; return discrete ones as they are."""

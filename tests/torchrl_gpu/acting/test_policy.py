@@ -1,8 +1,10 @@
+from typing import Any
+
 import pytest
 import torch
 from tensordict import TensorDict
 from torch import Tensor, nn
-from torchrl.data import Bounded, Categorical, Composite, OneHot, Unbounded
+from torchrl.data import Bounded, Categorical, Composite, OneHot, TensorSpec, Unbounded
 
 from tests.stand_in import count_host_reads
 from torchrl_gpu.acting.exploration import EpsilonGreedy, GaussianNoise, MixedNoise
@@ -190,6 +192,43 @@ def test_a_missing_observation_is_named() -> None:
     robots = TensorDict({"robots": TensorDict({"observation": torch.zeros(4, 3, 2)}, [4, 3])}, [4])
     with pytest.raises(ConfigurationError, match=r"reads observation, .* by SharedPolicy\("):
         make([-1.0, -1.0], [1.0, 1.0])(robots)
+
+
+class Fixed(nn.Module):
+    """Returns the same result for every observation."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__()
+        self.result = result
+
+    def act(self, observation: Observations, deterministic: bool) -> Any:
+        return self.result
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [(torch.zeros(4), r"torch.float32 \[4\]"), (torch.zeros(4, 2).int(), "int32"), (None, "None")],
+)
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (Bounded(-1.0, 1.0, (4, 2)), r"torch.float32 \[4, 2\]"),
+        (Categorical(5, shape=(4,)), r"torch.int64 \[4\]"),
+    ],
+)
+def test_an_actor_that_returns_no_actions_is_refused(
+    result: object, found: str, spec: TensorSpec, expected: str
+) -> None:
+    policy = PolicyWrapper(Fixed(result), OBSERVATION_SPEC, spec)
+    with pytest.raises(ConfigurationError, match=f"Fixed.act has to return {expected}, .*{found}"):
+        policy(TensorDict({"observation": torch.zeros(4, 2)}, [4]))
+
+
+def test_actions_of_an_actor_in_half_precision_are_float32() -> None:
+    actor = Fixed(torch.full((4, 2), 0.5, dtype=torch.bfloat16))
+    policy = PolicyWrapper(actor, OBSERVATION_SPEC, Bounded(-1.0, 1.0, (4, 2)))
+    action = policy(TensorDict({"observation": torch.zeros(4, 2)}, [4]))["action"]
+    torch.testing.assert_close(action, torch.full((4, 2), 0.5))
 
 
 def test_in_keys_and_out_keys_are_set_for_torchrl() -> None:
