@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -188,13 +189,22 @@ class Agent(CheckedFields, Resumable, ABC):
         """Return a new encoder of the observations, for one network.
 
         Raises:
-            ConfigurationError: the factory builds no `Encoder`, or one without a width.
+            ConfigurationError: the factory builds no `Encoder`, or one without a width or of
+                another one.
         """
         encoder: Any = self.encoder.build(self.observation_spec)
+        name = f"agent.encoder: {type(self.encoder).__name__}.build"
         if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
             raise ConfigurationError(
-                f"agent.encoder: {type(self.encoder).__name__}.build has to return an "
-                "agents.modules.encoders.Encoder with its number of features as `width`"
+                f"{name} has to return an agents.modules.encoders.Encoder with its number of "
+                "features as `width`"
+            )
+        with torch.no_grad():  # and by a copy, which leaves the statistics of batches as they are
+            features = copy.deepcopy(encoder).eval()(self.observation_spec[:1].cpu().zero())
+        if features.shape != (1, encoder.width):
+            raise ConfigurationError(
+                f"{name}: the encoder of width {encoder.width} returns features "
+                f"{list(features.shape)} for one observation, not {[1, encoder.width]}"
             )
         return encoder if self.normalizer is None else NormalizedEncoder(self.normalizer, encoder)
 

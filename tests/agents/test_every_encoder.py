@@ -1,5 +1,6 @@
 """The encoder as a component of every agent: shared, augmented, or a user's own class."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -200,6 +201,26 @@ class NoEncoder(EncoderFactory):
 def test_a_factory_that_builds_no_encoder_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"NoEncoder.build has to return an .*Encoder"):
         make(Case(AGENTS[0], "continuous"), NoEncoder())
+
+
+@pytest.mark.parametrize(
+    ("width", "forward", "found"),
+    [
+        (3, lambda _, observation: observation["pixels"].flatten(1).float(), r"\[1, 512\]"),
+        (1, lambda _, observation: observation["observation"].mean(dim=1), r"\[1\]"),
+    ],
+)
+def test_an_encoder_of_another_width_is_refused(
+    width: int, forward: Callable[..., Tensor], found: str
+) -> None:
+    class Wrong(EncoderFactory):
+        def build(self, observation_spec: Composite) -> Encoder:
+            encoder = type("WrongEncoder", (Encoder,), {"forward": forward})()
+            encoder.width = width
+            return encoder
+
+    with pytest.raises(ConfigurationError, match=f"Wrong.build: .* {width} returns .*{found}"):
+        make(Case(AGENTS[0], "continuous"), Wrong())
 
 
 def test_every_agent_takes_an_encoder() -> None:
