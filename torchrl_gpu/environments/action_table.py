@@ -95,21 +95,22 @@ def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
             the table of its capabilities.
 
     Raises:
-        ConfigurationError: the environment has no table of discrete actions, or the given one is
-            not a table of its actions.
+        ConfigurationError: the environment has no table of discrete actions, or the given one or
+            its own is not a table of its actions.
     """
     env = as_environment(env)
+    setting = "table"
     if table is None:
-        return _DiscreteEnvironment(env, env.discrete_actions)
+        setting, table = f"{name_of(env)}.capabilities.discrete_actions", env.discrete_actions
     spec = action_spec(env)
     if action_kind(spec) != "continuous":
-        raise ConfigurationError(f"table: {name_of(env)} takes discrete actions already")
+        raise ConfigurationError(f"{setting}: {name_of(env)} takes discrete actions already")
     low, high = action_bounds(spec)
     rows = table.to(low)
     fits = len(rows) > 0 and rows.shape[1:] == low.shape
     if not fits or not ((rows >= low) & (rows <= high)).all():
         raise ConfigurationError(
-            f"table: it needs rows of {len(low)} numbers from {low.tolist()} to {high.tolist()}, "
-            f"not {table.tolist()}"
+            f"{setting}: it needs rows of {len(low)} numbers from {low.tolist()} to "
+            f"{high.tolist()}, not {table.tolist()}"
         )
     return _DiscreteEnvironment(env, table)

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from torchrl.envs import TransformedEnv
@@ -5,6 +7,7 @@ from torchrl.envs import TransformedEnv
 from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.environments.action_table import with_action_table
 from torchrl_gpu.environments.adapter import as_environment
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.specs import action_kind
 from torchrl_gpu.errors import ConfigurationError
 
@@ -53,8 +56,14 @@ def test_the_view_declares_the_table_that_it_applies() -> None:
     ids=["empty", "too wide", "without rows", "out of bounds"],
 )
 def test_another_table_is_refused(table: torch.Tensor) -> None:
-    with pytest.raises(ConfigurationError, match=r"rows of 1 numbers from \[-1.0\] to \[1.0\]"):
-        with_action_table(IdentityEnv(num_envs=4, action_dim=1), table)
+    env = IdentityEnv(num_envs=4, action_dim=1)
+    problem = r"rows of 1 numbers from \[-1.0\] to \[1.0\]"
+    with pytest.raises(ConfigurationError, match=f"^table: .*{problem}"):
+        with_action_table(env, table)
+    own: Any = table.tolist()
+    env.capabilities = Capabilities(discrete_actions=own)
+    with pytest.raises(ConfigurationError, match=f"capabilities.discrete_actions: .*{problem}"):
+        with_action_table(env)
 
 
 def test_a_table_of_discrete_actions_is_refused() -> None:
