@@ -87,7 +87,8 @@ def gradient_step(
         fitting: finds the size of the parts, and remembers it for later batches.
 
     Raises:
-        ConfigurationError: the memory is insufficient for a single transition.
+        ConfigurationError: the memory is insufficient for a single transition, or the losses depend
+            on no parameter of an optimizer.
     """
     learner.follow_rate_schedule()
     in_parts = partial(_in_parts, learner, batch, differentiate, precision)
@@ -95,6 +96,10 @@ def gradient_step(
         losses = fitting(in_parts, len(batch), learner.device)
     # In some phases of an agent, the losses may depend on no parameter of an optimizer.
     optimizers = [each for each in learner.optimizers().values() if _has_gradient(each)]
+    if not optimizers:
+        raise ConfigurationError(
+            f"agent: {type(learner).__name__}.loss: it depends on no parameter of an optimizer"
+        )
     metrics = _averaged(optimizers, losses.terms | losses.metrics, learner.processes)
     # After the reduction, so that an overflow in one process skips the step in all of them.
     precision.unscale(optimizers)

@@ -278,6 +278,13 @@ def test_wrong_losses_end_the_update(problem: str, execution_class: type[Executi
         execution.update(agent, make_batch(agent))
 
 
+def test_losses_that_no_optimizer_lowers_end_the_update() -> None:
+    agent = QUICKEST.make()
+    agent.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    with pytest.raises(ConfigurationError, match="it depends on no parameter of an optimizer"):
+        Execution().update(agent, make_batch(agent))
+
+
 @pytest.mark.skipif(not TRACES_GRADIENTS, reason="this torch counts the forms of all agents")
 def test_each_agent_of_a_process_is_compiled() -> None:
     graphs: list[None] = []
