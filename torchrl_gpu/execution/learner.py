@@ -19,7 +19,7 @@ class Losses(NamedTuple):
         terms: differentiable scalar losses `[]` by name (`loss/...`), each a mean over the rows of
             the batch; a gradient step minimizes their sum.
         metrics: other detached scalars `[]` by name, each a mean over the rows of the batch.
-        priorities: float32 `[B]`, at least 0, detached: the new priority of each transition of the
+        priorities: floating-point `[B]`, at least 0: the new priority of each transition of the
             batch in a prioritized replay; None for an agent that computes none.
     """
 

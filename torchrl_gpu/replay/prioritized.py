@@ -46,6 +46,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         super().__post_init__()
         self._tree = SumTree(self._num_places, self.device)
         self._max_priority = torch.ones(1, device=self.device)
+        self._has_checked = False  # the first priorities of an agent
         # The places of a step follow one another; these environments' are in all its groups.
         touching = torch.arange(0, self.num_envs + FAN_OUT - 1, FAN_OUT, device=self.device)
         self._touching_envs = touching.clamp(max=self.num_envs - 1)
@@ -86,17 +87,30 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
         Args:
             batch: batch from `sample`.
-            priorities: new priorities of its transitions, float32 `[B]`, at least 0, detached; one
+            priorities: new priorities of its transitions, floating-point `[B]`, at least 0; one
                 that is not finite counts as the largest so far.
 
         Raises:
-            ConfigurationError: `priorities` is None.
+            ConfigurationError: `priorities` is None or has another shape, or one of the first
+                batch is negative.
         """
         if priorities is None:
             raise ConfigurationError(
                 "agent: prioritized replay needs priorities, but `loss` returned none"
             )
         place = batch.get("place")
+        if priorities.shape != place.shape:
+            raise ConfigurationError(
+                f"agent: the priorities of `loss` have to be {list(place.shape)}, not "
+                f"{list(priorities.shape)}"
+            )
+        if not self._has_checked:  # once, because it reads a value back
+            self._has_checked = True
+            if (priorities < 0.0).any():
+                raise ConfigurationError(
+                    "agent: priorities of `loss` are negative; return absolute errors"
+                )
+        priorities = priorities.detach().to(torch.float32)
         priority = (priorities + _MIN_PRIORITY).where(priorities.isfinite(), self._max_priority)
         self._max_priority.copy_(torch.maximum(self._max_priority, priority.max()))
         # Transitions that were overwritten since the draw keep priority 0.

@@ -99,11 +99,30 @@ def test_weights_are_those_of_one_batch_from_the_buffers_of_all_processes() -> N
         torch.testing.assert_close(batch["weight"], weight)
 
 
-def test_missing_priorities_are_rejected() -> None:
+@pytest.mark.parametrize(
+    ("priorities", "problem"),
+    [
+        (None, "prioritized replay needs priorities"),
+        (torch.ones(4, 1), r"have to be \[4\], not \[4, 1\]"),
+        (torch.ones(()), r"have to be \[4\], not \[\]"),
+        (torch.tensor([1.0, 0.5, -0.5, 1.0]), "are negative; return absolute errors"),
+    ],
+)
+def test_wrong_priorities_are_rejected(priorities: torch.Tensor | None, problem: str) -> None:
     replay = make()
     replay.extend(step(0))
-    with pytest.raises(ConfigurationError, match="prioritized replay needs priorities"):
-        replay.update_priorities(replay.sample(4), None)
+    with pytest.raises(ConfigurationError, match=problem):
+        replay.update_priorities(replay.sample(4), priorities)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_priorities_may_have_another_precision_and_a_gradient(dtype: torch.dtype) -> None:
+    replay = make()
+    replay.extend(step(0))
+    batch = replay.sample(4)
+    replay.update_priorities(batch, torch.full((4,), 4.0, dtype=dtype, requires_grad=True))
+    leaves = replay.sampling_state()["leaves"][batch["place"]]
+    torch.testing.assert_close(leaves, torch.full((4,), 2.0))
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0])
