@@ -83,7 +83,7 @@ class Agent(CheckedFields, Resumable, ABC):
             the device, or `__post_init__` has not set an attribute.
     """
 
-    actions: ClassVar[frozenset[ActionKind]]
+    actions: ClassVar[frozenset[ActionKind]] = frozenset()
     added_keys: ClassVar[frozenset[str]] = frozenset()
     policy: PolicyWrapper = field(init=False)
     optimizer: torch.optim.Optimizer = field(init=False)
@@ -151,8 +151,8 @@ class Agent(CheckedFields, Resumable, ABC):
         kind = action_kind(self.action_spec)
         if kind not in self.actions:
             raise ConfigurationError(
-                f"action_spec: {type(self).__name__} takes {' or '.join(sorted(self.actions))} "
-                f"actions, not {kind} ones"
+                f"action_spec: {type(self).__name__} takes "
+                f"{' or '.join(sorted(self.actions)) or 'no'} actions, not {kind} ones"
             )
         shape, dtype = self.action_spec.shape, self.action_spec.dtype
         is_continuous = kind == "continuous"

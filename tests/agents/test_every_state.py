@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from tensordict import TensorDictBase
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
@@ -30,6 +31,7 @@ from tests.helpers.agents import (
     small_specs,
 )
 from torchrl_gpu.errors import ConfigurationError
+from torchrl_gpu.execution.learner import Losses
 
 pytestmark = pytest.mark.directml
 
@@ -197,6 +199,16 @@ def test_an_agent_without_policy_or_optimizer_is_refused(name: str) -> None:
     refusal = rf"^agent: Forgetful\.__post_init__ has to set self\.{name}$"
     with pytest.raises(ConfigurationError, match=refusal):
         Case(Forgetful, "continuous").make()
+
+
+def test_an_agent_that_names_no_actions_is_refused() -> None:
+    class Motionless(OffPolicyAgent):
+        def loss(self, batch: TensorDictBase) -> Losses:
+            raise NotImplementedError
+
+    settings: Any = {"learning_rate": 0.1, "batch_size": 1, "utd_ratio": 1.0}
+    with pytest.raises(ConfigurationError, match="Motionless takes no actions, not continuous"):
+        Motionless(*small_specs("continuous"), CPU, **settings)
 
 
 def test_optimizers_in_a_container_follow_a_move(accelerator: torch.device) -> None:
