@@ -21,7 +21,9 @@ import torch
 from omegaconf import OmegaConf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensordict import TensorDictBase
+from torchrl.data import Composite, TensorSpec
 
+from agents import DQN
 from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
@@ -259,6 +261,21 @@ class EightEnvs(IdentityEnv):
 
     def __init__(self) -> None:
         super().__init__(num_envs=8)
+
+
+class SmallDQN(DQN):
+    """Agent of settings that are not those of the command."""
+
+    def __init__(self, observation_spec: Composite, action_spec: TensorSpec, device: torch.device):
+        super().__init__(observation_spec, action_spec, device, batch_size=8)
+
+
+def test_an_agent_may_lack_settings(tmp_path: Path) -> None:
+    agent = (f"agent._target_={__name__}.SmallDQN", "env=gym", "env.name=CartPole-v1")
+    quick = ("device=cpu", f"runs={tmp_path}", "trainer.random_frames=16")
+    with pytest.raises(ConfigurationError, match=r"first update, which takes 18 .*utd_ratio=0.5"):
+        settings_of(*agent, *quick, "trainer.total_frames=16")
+    settings_of(*agent, *quick, "trainer.total_frames=64")
 
 
 def test_a_run_of_any_class_that_has_passed_its_length_is_not_refused(tmp_path: Path) -> None:
