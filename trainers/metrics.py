@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from torch import Tensor
 
 from torchrl_gpu.checkpoints.contents import check_count, check_like
-from torchrl_gpu.environments.environment import Environment
+from torchrl_gpu.environments.environment import Environment, name_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import ONE_PROCESS, Processes
 
@@ -52,8 +52,17 @@ def metrics_of(env: Environment, processes: Processes) -> Reading:
 
     Its counters are added. Each other metric is averaged over the processes that have it; those
     that the process of rank 0 lacks are left out.
+
+    Raises:
+        ConfigurationError: a metric has a shape.
     """
     metrics = env.metrics()
+    for name, value in metrics.items():
+        if isinstance(value, Tensor) and value.ndim:
+            raise ConfigurationError(
+                f"env: {name} of {name_of(env)}.metrics has to be a number or a tensor [], not "
+                f"{list(value.shape)}"
+            )
     if processes.count == 1:
         return reading_of(metrics)
     # Not every process has the same ones, but all have to exchange as many numbers.

@@ -177,6 +177,13 @@ class Measured(IdentityEnv):
         }
 
 
+def test_a_metric_of_several_numbers_is_refused() -> None:
+    env = IdentityEnv()
+    env.metrics = lambda: {"mean": torch.ones(()), "all": torch.ones(16, 1)}  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match=r"all of IdentityEnv.metrics .*not \[16, 1\]"):
+        metrics_of(env, ONE_PROCESS)
+
+
 def test_metrics_of_an_environment_are_those_of_all_processes() -> None:
     def metrics(processes: Processes) -> dict[str, float]:
         return read(metrics_of(Measured(processes.rank), processes))
