@@ -370,12 +370,14 @@ def group_of(env: EnvBase) -> str | None:
     """Return the key of an environment's group of robots; None for an environment without a group.
 
     Raises:
-        ConfigurationError: the environment has several action keys.
+        ConfigurationError: the environment has several action keys, or none.
     """
     keys = env.action_keys
     if len(keys) != 1:
         names = ", ".join(key if isinstance(key, str) else ".".join(key) for key in keys)
-        raise ConfigurationError(f"env: an agent has one action; this environment needs {names}")
+        raise ConfigurationError(
+            f"env: an agent has one action; {name_of(env)} has {names or 'no action_spec'}"
+        )
     return None if isinstance(keys[0], str) else keys[0][0]
 
 

@@ -77,8 +77,9 @@ def observation_spec(
 def action_spec(env: EnvBase) -> TensorSpec:
     """Return the spec of an agent's action, with the batch size of its observations."""
     env = as_environment(env)
+    group = group_of(env)
     spec: TensorSpec = env.full_action_spec[env.action_keys[0]]
-    return spec if group_of(env) is None else spec.flatten(0, 1)
+    return spec if group is None else spec.flatten(0, 1)
 
 
 def name_of_key(key: NestedKey) -> str:

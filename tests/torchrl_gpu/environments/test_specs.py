@@ -3,12 +3,12 @@ from typing import Any
 
 import pytest
 import torch
-from torchrl.data import Bounded
+from torchrl.data import Bounded, Composite
 from torchrl.envs import PendulumEnv
 
 from envs.marinenav import MarineNavEnv
 from tests.helpers.environments import IdentityEnv
-from torchrl_gpu.environments.specs import action_bounds, observation_spec
+from torchrl_gpu.environments.specs import action_bounds, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 
 
@@ -46,6 +46,16 @@ def test_a_nested_key_is_a_tuple_or_joined_by_dots(key: Any) -> None:
 def test_an_unknown_key_lists_the_existing_ones(keys: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         observation_spec(MarineNavEnv(num_envs=2), keys)
+
+
+@pytest.mark.parametrize(("names", "found"), [((), "no action_spec"), (("a", "b"), "a, b")])
+def test_an_environment_needs_one_action(names: tuple[str, ...], found: str) -> None:
+    env = IdentityEnv(num_envs=4)
+    env.full_action_spec = Composite(
+        {name: Bounded(-1.0, 1.0, (4, 1)) for name in names}, shape=(4,)
+    )
+    with pytest.raises(ConfigurationError, match=f"has one action; IdentityEnv has {found}$"):
+        action_spec(env)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, math.inf), (-math.inf, math.inf), (1.0, -1.0)])
