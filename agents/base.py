@@ -102,19 +102,23 @@ class Agent(CheckedFields, Resumable, ABC):
     batch_size: hp.BatchSize
 
     def __init_subclass__(cls) -> None:
-        """Let the constructor of the class refuse an agent without policy or optimizer."""
+        """Let the constructor refuse an agent without policy or optimizer, and note its rates."""
         super().__init_subclass__()
         constructor: Any = cls.__init__
 
         @wraps(constructor)
         def construct(self: Agent, *arguments: Any, **named: Any) -> None:
             constructor(self, *arguments, **named)
+            if type(self) is not cls:
+                return  # the constructor of the subclass may still set them
             has_one = cls.optimizers is Resumable.optimizers
             for name in ("policy", "optimizer") if has_one else ("policy",):
-                # The constructor of a subclass may set it after it has called this one.
-                if type(self) is cls and not hasattr(self, name):
+                if not hasattr(self, name):
                     text = f"agent: {cls.__name__}.__post_init__ has to set self.{name}"
                     raise ConfigurationError(text)
+            for optimizer in self.optimizers().values():
+                for group in optimizer.param_groups:
+                    starting_rate(group)  # before the agent changes it
 
         cls.__init__ = construct  # type: ignore[method-assign]
 

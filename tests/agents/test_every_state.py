@@ -88,6 +88,21 @@ def test_a_learning_rate_that_a_torch_scheduler_changed_is_restored(case: Case) 
             assert float(group["lr"]) == pytest.approx(5e-3)
 
 
+def test_a_learning_rate_that_an_agent_changed_in_its_own_optimizer_is_restored() -> None:
+    class Slowing(SAC):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.optimizer = torch.optim.SGD(self.critics.parameters(), self.learning_rate)
+
+        def after_update(self, metrics: dict[str, Tensor]) -> None:
+            super().after_update(metrics)
+            self.optimizer.param_groups[0]["lr"] *= 0.5
+
+    case = Case(Slowing, "continuous")
+    other = resumed(case, trained(case, learning_rate=8e-3), learning_rate=8e-3)
+    assert other.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3)
+
+
 @every_agent
 def test_a_scheduled_learning_rate_goes_on_where_it_was(case: Case) -> None:
     agent = trained(case, **WITH_SCHEDULES)
