@@ -255,12 +255,15 @@ def annotations_of(function: Callable[..., Any], include_extras: bool = True) ->
 def descriptions_of(component: Callable[..., Any]) -> dict[str, str]:
     """Return the meaning of each argument of a class or function that has one, by name.
 
-    The meaning stands in the annotation of the argument or in the `Args:` section of the docstring.
-    With both, the docstring adds the particulars of the argument here, and follows behind a
-    semicolon. The range of the annotation stands behind the first clause, as in
-    `final learning rate, at least 0; None for no schedule`.
+    The meaning stands in the annotation of the argument or in the `Args:` section of the docstring,
+    or of those of the base classes. With both, the docstring adds the particulars of the argument
+    here, and follows behind a semicolon. The range of the annotation stands behind the first
+    clause, as in `final learning rate, at least 0; None for no schedule`.
     """
-    described = _docstring_arguments(inspect.getdoc(component) or "")
+    owners = inspect.getmro(component) if inspect.isclass(component) else (component,)
+    described: dict[str, str] = {}
+    for owner in reversed(owners):
+        described |= _docstring_arguments(inspect.cleandoc(owner.__doc__ or ""))
     for name, hint in annotations_of(constructor_of(component)).items():
         fields = _notes_of(hint, FieldInfo)
         shared = next((each.description for each in fields if each.description), "")

@@ -209,7 +209,12 @@ def test_an_argument_is_described_by_its_annotation_and_by_the_docstring() -> No
 
 
 class Walker(CheckedFields):
-    """Has an argument that its subclasses may change."""
+    """Has an argument that its subclasses may change.
+
+    Args:
+        name: name of the walker.
+        share: of its steps.
+    """
 
     name: str = field(kw_only=False)
     share: Share = 0.5
@@ -220,7 +225,11 @@ class Walker(CheckedFields):
 
 
 class Runner(Walker):
-    """States another default for an inherited argument, and adds one."""
+    """States another default for an inherited argument, and adds one.
+
+    Args:
+        share: of the run.
+    """
 
     share: Share = 0.75
     rate: Annotated[float, Field(gt=0.0, description="rate of Adam")]
@@ -230,7 +239,8 @@ def test_fields_are_arguments_that_subclasses_inherit() -> None:
     assert vars(Runner("a", rate=2)) == {"name": "a", "share": 0.75, "rate": 2.0, "steps": []}
     assert vars(Walker("b")) == {"name": "b", "share": 0.5, "steps": []}
     assert descriptions_of(Runner) == {
-        "share": "share of the frames, 0 to 1",
+        "name": "name of the walker",
+        "share": "share of the frames, 0 to 1; of the run",
         "rate": "rate of Adam, above 0",
     }
 

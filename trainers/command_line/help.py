@@ -167,8 +167,9 @@ def _settings_text(
             shown = "required"
         else:
             shown = str(list(default) if isinstance(default, tuple) else default)
-        automatic = "; or auto" if AUTOMATIC.get(group) == name else ""
-        text = _as_typed(f"{words.get(name, '')}{automatic} ({shown})")
+        automatic = "or auto" if AUTOMATIC.get(group) == name else ""
+        meaning = "; ".join(part for part in (words.get(name, ""), automatic) if part)
+        text = _as_typed(f"{meaning} ({shown})".lstrip())
         lines += textwrap.wrap(
             text,
             width=100,
