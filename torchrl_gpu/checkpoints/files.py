@@ -125,7 +125,7 @@ def partial_file(path: Path) -> Iterator[Path]:
 
     It has the suffix of `path`, for libraries that choose the format by it.
     """
-    partial = path.with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
+    partial = path.absolute().with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield partial
         partial.replace(path)

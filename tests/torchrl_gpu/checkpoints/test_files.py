@@ -1,6 +1,7 @@
 """New files, of which none is given twice, and folders that appear when they are complete."""
 
 import errno
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -45,6 +46,17 @@ def test_a_file_that_cannot_be_created_is_refused(folder: str, tmp_path: Path) -
         new_file(tmp_path / folder / "film.mp4"),
     ):
         pass
+
+
+@pytest.mark.parametrize("folder", [".", "new"])
+def test_a_folder_is_not_replaced_by_a_file(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "new").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(ConfigurationError, match=rf"^cannot write {re.escape(folder)}: "):
+        write_text(Path(folder), "text")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["here", "new"]
 
 
 @pytest.mark.parametrize("create", [new_file, atomic_folder])
