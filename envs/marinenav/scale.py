@@ -74,6 +74,12 @@ def elements_of(units: Units) -> dict[NestedKey, tuple[Element, ...]]:
     return {"observation": own, "objects": objects, "action": action}
 
 
+def names_of(units: Units) -> dict[NestedKey, str]:
+    """Return the unit of actions, and that of observations that are not normalised."""
+    si = ("observation", "objects") if bool((units.own == 1.0).all()) else ()
+    return {"action": "1,000 N/s", **dict.fromkeys(si, "SI units")}
+
+
 class Bounds(NamedTuple):
     """Maximum magnitudes of `perception.View.own` and `perception.View.objects`, SI units."""
 

@@ -145,9 +145,10 @@ def check_identity(
             f"this one has {expected}"
         )
     if env is not None:
-        for key, unit in env.capabilities.units.items():
-            name = name_of_key(key)
-            if (was := saved.units.get(name, unit)) != unit:
+        units = {name_of_key(key): unit for key, unit in env.capabilities.units.items()}
+        for name in {**saved.units, **units}:
+            was, unit = (each.get(name, "other units") for each in (saved.units, units))
+            if was != unit:
                 logger.warning("%s: the policy was trained with %s; this is %s", name, was, unit)
 
 

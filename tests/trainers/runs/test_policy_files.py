@@ -139,3 +139,9 @@ def test_a_policy_in_other_units_is_reported(
     env.capabilities = replace(env.capabilities, units={"action": "N/s"})
     restore_policy(policy, own, env=env)
     assert caplog.messages == ["action: the policy was trained with 1,000 N/s; this is N/s"]
+    caplog.clear()
+    restore_policy(policy, own, env=MarineNavEnv(num_envs=1, num_robots=2, normalize=False))
+    assert caplog.messages == [
+        f"{name}: the policy was trained with other units; this is SI units"
+        for name in ("observation", "objects")
+    ]
