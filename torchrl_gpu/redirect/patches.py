@@ -1,10 +1,11 @@
 """Replacements for the parts of torch that no function mode reaches."""
 
+import contextlib
 import functools
 import importlib
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -41,6 +42,7 @@ def patches(target: torch.device, mode: CudaRedirection) -> list[Patch]:
         _wrapped(threading.Thread, "start", _start, mode),
         _wrapped(torch.autograd, _ENGINE, _with_mode, mode),
         _wrapped(torch.serialization, "default_restore_location", _restore, target),
+        _wrapped(torch.random, "fork_rng", _fork),
     ]
     if accelerator.is_out_of_tree:
         for owner in (torch, torch.serialization):
@@ -123,6 +125,30 @@ def _with_mode(
 ) -> Any:
     with mode:
         return function(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _fork(
+    fork: Callable[..., Any],
+    devices: Any = None,
+    enabled: bool = True,
+    *,
+    device_type: str | None = None,
+    **others: Any,
+) -> Iterator[None]:
+    """Fork the generators of the host and, in place of that of CUDA, of the target."""
+    if not (device_type is None or names_cuda(device_type)):
+        with fork(devices, enabled, device_type=device_type, **others):
+            yield
+        return
+    forks = enabled and (devices is None or bool(list(devices)))
+    state = torch.cuda.get_rng_state() if forks else None
+    try:
+        with fork([], enabled, **others):
+            yield
+    finally:
+        if state is not None:
+            torch.cuda.set_rng_state(state)
 
 
 def _restore(restore: Callable[..., Any], target: torch.device, storage: Any, location: str) -> Any:

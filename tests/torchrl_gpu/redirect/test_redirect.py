@@ -130,6 +130,20 @@ def test_a_seed_of_cuda_repeats_its_random_numbers(target: torch.device) -> None
     assert torch.equal(first.cpu(), again.cpu())
 
 
+@pytest.mark.parametrize("chosen", [{}, {"devices": [0]}, {"device_type": "cuda"}])
+def test_forked_random_numbers_of_cuda_are_repeated(
+    chosen: dict[str, Any], target: torch.device
+) -> None:
+    with redirect_cuda(target):
+        with torch.random.fork_rng(**chosen):
+            first = torch.rand(3, device="cuda")
+        again = torch.rand(3, device="cuda")
+        for name, value in {"devices": [], "enabled": False, "device_type": "meta"}.items():
+            with torch.random.fork_rng(**{name: value}):
+                torch.rand(3, device="cuda")
+    assert torch.equal(first.cpu(), again.cpu())
+
+
 def test_streams_and_events_keep_the_order_of_the_calls(target: torch.device) -> None:
     with redirect_cuda(target):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
