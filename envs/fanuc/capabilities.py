@@ -8,7 +8,7 @@ import torch
 from envs.fanuc.bullet_arms import ARMS_PER_CORE, BULLET_ARM_MEMORY
 from envs.fanuc.genesis_arms import GENESIS_ARM_MEMORY
 from envs.fanuc.observation import DIRECTION_LENGTH, NEARNESS_LENGTH, longest_turn
-from envs.fanuc.robot import CONTROL_RATE, Robot, load_robot
+from envs.fanuc.robot import CONTROL_RATE, SPEED_SHARE, Robot, load_robot
 from envs.genesis import GENESIS_MEMORY, simulator_device
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element
@@ -74,8 +74,8 @@ def observation_elements(robot: Robot) -> tuple[Element, ...]:
 
 
 def action_elements(robot: Robot) -> tuple[Element, ...]:
-    """Return the elements of an action: speeds of the joints."""
-    speeds = zip(_joint_names(robot), robot.velocity.tolist(), strict=True)
+    """Return the elements of an action: speeds that the joints are driven at."""
+    speeds = zip(_joint_names(robot), (SPEED_SHARE * robot.velocity).tolist(), strict=True)
     return tuple(Element(f"{name} speed", "rad/s", scale) for name, scale in speeds)
 
 

@@ -9,8 +9,14 @@ from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
 from envs.fanuc.reward import Goal, Judgement, effort_of, judge
-from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot, substeps
-from envs.fanuc.simulation import LIMIT_MARGIN, SPEED_SHARE
+from envs.fanuc.robot import (
+    FIRST_BODY_ABOVE_FLOOR,
+    MIN_BODIES_APART,
+    SPEED_SHARE,
+    Robot,
+    substeps,
+)
+from envs.fanuc.simulation import LIMIT_MARGIN
 from envs.genesis import restore_scene, scene_state, start_genesis
 from torchrl_gpu.errors import ConfigurationError, one_line
 

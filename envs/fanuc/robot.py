@@ -38,6 +38,10 @@ FIRST_BODY_ABOVE_FLOOR = 2
 CONTROL_RATE = 60.0  # Hz, environment steps, the default
 PHYSICS_RATE = 240.0  # Hz, the lowest rate of physics steps
 
+# Fraction of the maximum speed at an action of 1. The margin covers the error of the solver, one or
+# two percent after a sudden command.
+SPEED_SHARE = 0.98
+
 Array = NDArray[np.float64]
 
 

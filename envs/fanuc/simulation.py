@@ -12,14 +12,11 @@ from envs.fanuc.robot import (
     CONTROL_RATE,
     FIRST_BODY_ABOVE_FLOOR,
     MIN_BODIES_APART,
+    SPEED_SHARE,
     Array,
     Robot,
     substeps,
 )
-
-# Fraction of the maximum speed at an action of 1. The margin covers the error of the solver, one or
-# two percent after a sudden command.
-SPEED_SHARE = 0.98
 
 # Minimum distance of commanded angles from the joint limits [rad].
 LIMIT_MARGIN = 1e-3

@@ -8,7 +8,7 @@ from envs.fanuc import ArmObserver, FanucEnv
 from envs.fanuc.capabilities import action_elements, observation_elements
 from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import ArmEncoder, observation_size
-from envs.fanuc.robot import load_robot
+from envs.fanuc.robot import CONTROL_RATE, load_robot
 from torchrl_gpu.errors import ConfigurationError
 
 ROBOT = load_robot()
@@ -76,7 +76,18 @@ def test_elements_tell_the_quantities_that_the_numbers_stand_for() -> None:
         np.testing.assert_allclose(np.stack((angle, speed), 1), state[:, :, joint], atol=1e-5)
     way = np.stack([found[f"target - tool {axis}"] for axis in "xyz"], 1)
     np.testing.assert_allclose(np.linalg.norm(way, axis=1), distance[:, 0], atol=1e-6)
-    assert [each.scale for each in action_elements(ROBOT)] == ROBOT.velocity.tolist()
+
+
+def test_actions_are_described_as_the_arms_move(make_env: Callable[..., FanucEnv]) -> None:
+    env = make_env(num_envs=1, curriculum=False)
+    root = env.reset()
+    action, angles = torch.full((1, 6), 0.2), []
+    for _ in range(8):
+        root = env.step_and_maybe_reset(root.set("action", action))[1]
+        angles.append(env.joint_positions)
+    speeds = (angles[-1] - angles[3]) / (4 / CONTROL_RATE)
+    scales = torch.tensor([[each.scale for each in action_elements(ROBOT)]])
+    torch.testing.assert_close(speeds.float(), scales * action, rtol=0.015, atol=0)
 
 
 def test_a_real_arm_observes_what_the_environment_does(

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from envs.fanuc.robot import ASSETS, CONTROL_RATE, Robot, load_robot
-from envs.fanuc.simulation import SPEED_SHARE, ArmGroup, ArmSimulation
+from envs.fanuc.robot import ASSETS, CONTROL_RATE, SPEED_SHARE, Robot, load_robot
+from envs.fanuc.simulation import ArmGroup, ArmSimulation
 from envs.fanuc.targets import HOME
 
 # Tolerance for rounding; the limits hold exactly.
