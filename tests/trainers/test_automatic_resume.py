@@ -1,5 +1,6 @@
 """`resume=auto`: one command begins a run, goes on with it, and says when it has ended."""
 
+import json
 import logging
 import signal
 from dataclasses import replace
@@ -11,11 +12,13 @@ from tensordict import TensorDictBase
 
 from tests.helpers.files import names
 from tests.helpers.program import Call
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line import sizes
 from trainers.modes import train
 from trainers.run import run, settings_of
 from trainers.runs.folders import run_folder
+from trainers.runs.policy_files import load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
 COMMAND = (
@@ -56,8 +59,10 @@ def test_one_command_begins_a_run_goes_on_with_it_and_says_when_it_has_ended(
 ) -> None:
     folder = interrupted(*COMMAND)
     assert interrupted(*COMMAND, frames=64) == folder
+    before = load_checkpoint(find_checkpoint(folder))["seconds"]
     outcome = run(*COMMAND, "threads=2")  # a setting of the machine
     assert outcome.folder == folder
+    assert json.loads((folder / "summary.json").read_text())["seconds"] >= before + outcome.seconds
     assert list(outcome.evaluations) == [32, 64, 96]
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("[!.]*")}
     again = run(*COMMAND)

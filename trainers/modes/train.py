@@ -77,6 +77,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         closing(evaluator_of(settings)) as evaluator,
         closing(build_trainer(settings, env, evaluator, folder, processes)) as trainer,
     ):
+        earlier = time.perf_counter() - trainer.started  # seconds of a run before it resumed
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
         _train_to_the_end(trainer, settings)
@@ -101,8 +102,8 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         raise interruption from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
-    write_summary(trainer, result, **names, seconds=seconds, ended=True)
-    took = f"{human_time(seconds)}, building and closing evaluation included"
+    write_summary(trainer, result, **names, seconds=earlier + seconds, ended=True)
+    took = f"{human_time(earlier + seconds)}, building and closing evaluation included"
     heading = f"\nTrained for {trainer.frames:,} frames in {took}."
     outcome = RunOutcome(
         folder,
