@@ -71,7 +71,7 @@ def open_dataset(path: Path | str) -> Dataset:
             for folder in (path, path / "data"):
                 if (folder / mark).is_file():
                     with reading_dataset(path):
-                        return _module(name).opened(folder)
+                        return _module(name, str(path)).opened(folder)
     except OSError as error:  # of looking it up
         raise ConfigurationError(f"{path}: cannot be read: {reason(error)}") from error
     marks = " nor ".join(_MARKS.values())
@@ -151,12 +151,12 @@ def reading_dataset(path: Path) -> Iterator[None]:
         raise ConfigurationError(f"{path}: damaged, or not of this layout: {cause}") from error
 
 
-def _module(format: str) -> Any:
-    """Import the module of a format, with the function `opened` and the class `Writer`."""
+def _module(format: str, user: str = "a dataset") -> Any:
+    """Import the module of a format, with `opened` and `Writer`; errors begin with `user`."""
     if sys.version_info < _MIN_PYTHON[format]:
         version = ".".join(map(str, _MIN_PYTHON[format]))
         raise ConfigurationError(
-            f"a dataset of format {format} needs Python {version} or later; lerobot does not"
+            f"{user}: format {format} needs Python {version} or later; lerobot does not"
         )
-    check_extra(f"a dataset of format {format}", "data", *_NEEDS[format])
+    check_extra(f"{user}: format {format}", "data", *_NEEDS[format])
     return importlib.import_module(f"torchrl_gpu.datasets.{format}_format")
