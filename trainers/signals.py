@@ -13,7 +13,13 @@ from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from torchrl_gpu.signals import INSISTENT, SECONDS_OF_ONE_REQUEST, STOP_SIGNALS, exit_code_after
+from torchrl_gpu.signals import (
+    INSISTENT,
+    SECONDS_OF_ONE_REQUEST,
+    STOP_SIGNALS,
+    exit_code_after,
+    ignore_stop_signals,
+)
 
 if TYPE_CHECKING:
     from trainers.training.trainer import TorchRLTrainer
@@ -88,8 +94,8 @@ def _signal_main_thread(number: int) -> None:
 def program_ends() -> Iterator[EndOfProgram]:
     """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`.
 
-    After it, Ctrl-C is ignored while Python exits: libraries clean up then, such as ray, which
-    torchrl imports, and would print a traceback.
+    After it, they are ignored while Python exits: libraries clean up then, such as ray, which
+    torchrl imports, and the exit code is that of the first signal.
     """
     end = EndOfProgram()
     sys.unraisablehook = end.raise_later
@@ -98,7 +104,7 @@ def program_ends() -> Iterator[EndOfProgram]:
             yield end
     finally:
         sys.unraisablehook = end.report
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+        atexit.register(ignore_stop_signals)
 
 
 @contextmanager
