@@ -7,6 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from tests.helpers.program import Call
+from torchrl_gpu.errors import ConfigurationError
+from trainers.command_line.help import help_text
 from trainers.components.choices import choices_of
 from trainers.run import settings_of
 
@@ -80,6 +82,26 @@ def test_presets_are_found_in_each_folder_of_the_user(tmp_path: Path) -> None:
     for name in ("one", "two"):
         settings = settings_of("agent=dqn", "env=fanuc", f"experiment={name}", search)
         assert settings.agent.settings["n_step"] == 7
+
+
+def test_a_preset_with_an_error_of_yaml_is_named(tmp_path: Path) -> None:
+    preset = tmp_path / "experiment" / "cut.yaml"
+    preset.parent.mkdir()
+    preset.write_text("agent: [")
+    with pytest.raises(ConfigurationError, match=r"^while parsing .*cut\.yaml\", line 1"):
+        settings_of(
+            "agent=dqn", "env=fanuc", "experiment=cut", f"hydra.searchpath=[{tmp_path.as_uri()}]"
+        )
+
+
+def test_help_lists_the_choices_in_a_folder_of_the_user(tmp_path: Path) -> None:
+    for group in ("agent", "env", "experiment"):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / f"my_{group}.yaml").write_text("")
+    text = help_text([f"hydra.searchpath=[{tmp_path.as_uri()}]"])
+    assert ", my_agent, ppo, " in text
+    assert ", my_env\n" in text
+    assert ", my_experiment, " in text
 
 
 @pytest.mark.parametrize("preset", ["fanuc/sac", "CartPole-v1/dqn"])

@@ -14,6 +14,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
@@ -192,5 +193,5 @@ def hydra_ready() -> Iterator[GlobalHydra]:
     with _one_thread, hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         try:
             yield GlobalHydra.instance()
-        except HydraException as error:
+        except (HydraException, YAMLError) as error:
             raise ConfigurationError(one_line(error)) from None

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torchrl_gpu.arguments import AS_TYPED, CheckedFields, descriptions_of, parameters_of
 from trainers.command_line.composition import compose, one_line_errors, read_settings
 from trainers.command_line.schema import GeneralSettings
-from trainers.components.choices import GROUPS, check_choices, choices_of, path_of
+from trainers.components.choices import GROUPS, check_choices, choices_of, folders_of, path_of
 from trainers.components.outline import outline_of
 from trainers.components.sections import AUTOMATIC, PROVIDED, SECTIONS, TARGET, parts_of
 
@@ -75,19 +75,21 @@ def help_text(arguments: Sequence[str]) -> str:
         source, origin = f"checkpoint={run.checkpoint}", "checkpoint"
     values: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     presets: dict[str, list[str]] = {}
-    for experiment in choices_of("experiment"):
+    folders = folders_of(typed)
+    for experiment in choices_of("experiment", *folders):
         env, _, agent = experiment.rpartition("/")
         presets.setdefault(env, []).append(agent)
     width = max(map(len, presets))
     learner = outline_of("agents.Agent")
     assert isinstance(learner, type)
     outlines = {name: outline_of(path_of("agent", name)) for name in choices_of("agent")}
-    learning = [n for n, o in outlines.items() if isinstance(o, type) and issubclass(o, learner)]
-    others = [name for name in choices_of("agent") if name not in learning]
+    ours = [n for n, o in outlines.items() if isinstance(o, type) and issubclass(o, learner)]
+    others = [name for name in outlines if name not in ours]
+    learning = [name for name in choices_of("agent", *folders) if name not in others]
     parts = [
         _USAGE.format(
             agents=f"{_list(learning)}; {_list(others)} (not for mode=train)",
-            envs=_list(choices_of("env")),
+            envs=_list(choices_of("env", *folders)),
             experiments=textwrap.indent(textwrap.fill(_list(presets.pop("")), width=98), "  "),
             presets="\n".join(f"  {env:{width}}  {_list(presets[env])}" for env in presets),
         ),
