@@ -12,7 +12,7 @@ from torchrl_gpu.replay.buffer import ReplayBuffer
 
 
 def load_share(
-    buffer: ReplayBuffer, saved: Sequence[Sequence[Mapping[str, Any]]], first: int
+    buffer: ReplayBuffer, saved: Sequence[Sequence[Mapping[str, Any]]], rank: int, count: int
 ) -> None:
     """Fill a buffer with the transitions of its environments, which other buffers have saved.
 
@@ -24,17 +24,20 @@ def load_share(
     Args:
         buffer: empty buffer.
         saved: states of every buffer, see `ReplayBuffer.load_state_dict`.
-        first: number of the first environment of `buffer` among those of the run.
+        rank: number of the process of `buffer`.
+        count: number of processes of the run.
 
     Raises:
         ConfigurationError: the run had another number of environments, or the states do not fit.
     """
     newest = saved[0][-1]
     size, capacity = newest["current_row"].shape[0], int(values_of(newest["capacity"]))
-    if first + buffer.num_envs > size * len(saved):
+    if count * buffer.num_envs != size * len(saved):
         raise ConfigurationError(
-            f"env.num_envs: the saved run has {size * len(saved)} environments, this one more"
+            f"env.num_envs: the saved run has {size * len(saved)} environments, this one "
+            f"{count * buffer.num_envs}"
         )
+    first = rank * buffer.num_envs
     sources = []
     numbers = range(first // size, (first + buffer.num_envs - 1) // size + 1)
     for number in numbers:

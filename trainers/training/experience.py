@@ -117,7 +117,8 @@ class ReplayExperience:
         """Take a share of a run that another number of processes saved; see `load_state_dict`."""
         self._check(state)
         if replays is not None:
-            load_share(self.replay, replays, self.agent.processes.rank * self.replay.num_envs)
+            processes = self.agent.processes
+            load_share(self.replay, replays, processes.rank, processes.count)
             self._go_on(state)
 
     def _check(self, state: Mapping[str, Any]) -> None:

@@ -60,7 +60,7 @@ def test_shares_hold_the_transitions_of_the_run(
     after = [make(kind, ENVS // loaded, CAPACITY // loaded, n_step) for _ in range(loaded)]
     states = [[buffer.state_dict()] for buffer in before]
     for rank, buffer in enumerate(after):
-        load_share(buffer, states, rank * buffer.num_envs)
+        load_share(buffer, states, rank, loaded)
     complete = min(buffer.complete_steps for buffer in (*before, *after))
     assert complete >= 15
     for age in range(1, complete + 1):
@@ -86,7 +86,7 @@ def test_several_shares_are_joined_on_the_host(
     device, host = (
         make(kind, ENVS // loaded, CAPACITY // loaded, device=each) for each in (accelerator, CPU)
     )
-    load_share(host, states, 0)
+    load_share(host, states, 0, loaded)
     devices = []
     load = kind.load_state_dict
 
@@ -95,7 +95,7 @@ def test_several_shares_are_joined_on_the_host(
         load(buffer, *parts)
 
     monkeypatch.setattr(kind, "load_state_dict", load_and_note)
-    load_share(device, states, 0)
+    load_share(device, states, 0, loaded)
     assert devices == [CPU if on_host else accelerator] * saved
     for age in (1, host.complete_steps // 2, host.complete_steps):
         assert (device.step_of_age(age).to(CPU) == host.step_of_age(age)).all()
@@ -110,7 +110,7 @@ def test_steps_that_one_of_the_shares_has_lost_are_left_out(kind: type[ReplayBuf
     complete = [buffer.complete_steps for buffer in before]
     assert complete[0] != complete[1]
     after = make(kind, ENVS, CAPACITY)
-    load_share(after, [[buffer.state_dict()] for buffer in before], 0)
+    load_share(after, [[buffer.state_dict()] for buffer in before], 0, 1)
     assert after.complete_steps == min(complete)
 
 
@@ -122,11 +122,13 @@ def test_stacks_that_begin_before_the_oldest_step_are_not_sampled(
     before, after = make(kind, ENVS, CAPACITY), make(kind, 1, CAPACITY)
     for _ in range(2 * CAPACITY // ENVS):
         before.extend(stream.step())
-    load_share(after, [[before.state_dict()]], 0)
+    load_share(after, [[before.state_dict()]], 0, ENVS)
     check_sample(numbered(after, 2_000), stream, 1)
 
 
-def test_more_environments_than_the_run_had_are_refused() -> None:
+@pytest.mark.parametrize(("envs", "count"), [(8, 1), (2, 1), (1, 2)])
+def test_another_number_of_environments_than_the_run_had_is_refused(envs: int, count: int) -> None:
     states = [[buffer.state_dict()] for buffer in filled(ReplayBuffer, 2, 1)]
-    with pytest.raises(ConfigurationError, match=r"env\.num_envs: the saved run has 4 env"):
-        load_share(make(ReplayBuffer, 8, 2 * CAPACITY), states, 0)
+    refusal = rf"^env\.num_envs: the saved run has 4 environments, this one {envs * count}$"
+    with pytest.raises(ConfigurationError, match=refusal):
+        load_share(make(ReplayBuffer, envs, 2 * CAPACITY), states, 0, count)

@@ -166,7 +166,7 @@ def test_each_process_keeps_the_priorities_of_its_demonstrations(tmp_path: Path)
     write_dataset(tmp_path / "data", random_episodes(interface, [6, 4, 9]), interface)
 
     def make(processes: Processes, total_frames: int) -> TorchRLTrainer:
-        env = MatchEnv(8)
+        env = MatchEnv(16 // processes.count)
         agent = build_for(env, Rainbow, demonstrations=str(tmp_path / "data"))
         agent.join(processes)
         settings: dict[str, Any] = {"total_frames": total_frames, "random_frames": 32}

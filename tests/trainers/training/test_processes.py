@@ -36,7 +36,7 @@ STAGE = "curriculum/stage"
 
 
 def make(folder: Path, processes: Processes, **settings: Any) -> TorchRLTrainer:
-    env = MatchEnv(ENVS)
+    env = MatchEnv(2 * ENVS // processes.count)
     agent = build_for(env, DQN)
     agent.join(processes)
     defaults: dict[str, Any] = {
