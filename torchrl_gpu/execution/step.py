@@ -21,7 +21,15 @@ def prepare(learner: Learner, batch: TensorDictBase) -> TensorDictBase:
     """Return the batch `[B]` that a gradient step learns from, see `Learner.prepare_batch`."""
     work = f"the images of {len(batch)} transitions"
     with enough_memory(learner.device, work, "a smaller agent.batch_size"):
-        return learner.prepare_batch(batch)
+        return checked_batch(learner, "prepare_batch", learner.prepare_batch(batch))
+
+
+def checked_batch(learner: object, method: str, result: Any) -> TensorDictBase:
+    """Return the result of a method of a learner; refuse one that is not a TensorDict."""
+    if isinstance(result, TensorDictBase):
+        return result
+    name, kind = type(learner).__name__, type(result).__name__
+    raise ConfigurationError(f"agent: {name}.{method} has to return a TensorDict, not {kind}")
 
 
 def _checked_loss(learner: Learner, batch: TensorDictBase) -> Losses:

@@ -21,6 +21,7 @@ from torchrl_gpu.datasets.demonstrations import check_demonstrations
 from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import EAGER, Execution
+from torchrl_gpu.execution.step import checked_batch
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.rollout import RolloutBuffer
 from torchrl_gpu.replay.shares import load_share
@@ -173,7 +174,8 @@ class RolloutExperience:
             return
         # As in the updates, whose probabilities are divided by those found here.
         with self.execution.active(self.agent):
-            rollout = self.agent.prepare(self.buffer.rollout()).flatten()
+            prepared = self.agent.prepare(self.buffer.rollout())
+            rollout = checked_batch(self.agent, "prepare", prepared).flatten()
         count = math.ceil(len(rollout) / self.agent.batch_size)
         size = len(rollout) // count
         for _ in range(self.agent.epochs):

@@ -278,6 +278,13 @@ def test_wrong_losses_end_the_update(problem: str, execution_class: type[Executi
         execution.update(agent, make_batch(agent))
 
 
+def test_a_batch_that_is_not_returned_ends_the_update() -> None:
+    agent = QUICKEST.make()
+    agent.prepare_batch = lambda batch: None  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match=r"prepare_batch has to .* TensorDict, not None"):
+        Execution().update(agent, make_batch(agent))
+
+
 def test_losses_that_no_optimizer_lowers_end_the_update() -> None:
     agent = QUICKEST.make()
     agent.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)

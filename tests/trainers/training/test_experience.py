@@ -52,6 +52,13 @@ def test_minibatches_of_a_rollout_have_equal_size(
     assert [len(batch) for _ in range(3) for batch in after_a_step(experience, agent)] == 2 * sizes
 
 
+def test_a_rollout_that_is_not_returned_is_refused() -> None:
+    agent = make(PPO, "discrete", rollout_length=1)
+    agent.prepare = lambda rollout: None  # type: ignore[assignment]
+    with pytest.raises(ConfigurationError, match=r"PPO.prepare has to .* TensorDict, not NoneType"):
+        after_a_step(experience_of(agent, ENVS, 100, 0), agent)
+
+
 def test_a_batch_above_the_rollout_of_all_processes_is_told_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
