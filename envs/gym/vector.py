@@ -64,7 +64,8 @@ def registered(name: str) -> str:
             raise ValueError(_needs_extra(_EXTRAS["ale_py"]))
         gymnasium.register_envs(importlib.import_module("ale_py"))
     if env_id not in gymnasium.registry:
-        close = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
+        found = difflib.get_close_matches(env_id, gymnasium.registry, n=3)
+        close = [name.removesuffix(env_id) + each for each in found]
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         if not (close or package):
             hint = f"; if another package registers it, write PACKAGE:{env_id}"

@@ -123,6 +123,7 @@ def test_error_names_a_missing_package_for_rendering(
     [
         ({"name": "CartPol-v1"}, "name=CartPol-v1: .*did you mean CartPole-v1"),
         ({"name": "LunarLander-v2"}, "did you mean LunarLander-v3"),
+        ({"name": "gymnasium:CartPol-v1"}, "did you mean gymnasium:CartPole-v1"),
         ({"name": "Maze-v7"}, "if another package registers it, write PACKAGE:Maze-v7$"),
         ({"name": "no_such_package:Thing-v0"}, "no_such_package cannot be imported"),
         ({"name": ".package:Thing-v0"}, ".package cannot be imported"),
