@@ -108,7 +108,13 @@ class Agent(CheckedFields, Resumable, ABC):
 
         @wraps(constructor)
         def construct(self: Agent, *arguments: Any, **named: Any) -> None:
-            constructor(self, *arguments, **named)
+            try:
+                constructor(self, *arguments, **named)
+            except AttributeError as error:
+                if "_modules" in vars(self):
+                    raise
+                text = f"agent: {cls.__name__}.__post_init__ has to call super().__post_init__()"
+                raise ConfigurationError(f"{text} first") from error
             if type(self) is not cls:
                 return  # the constructor of the subclass may still set them
             has_one = cls.optimizers is Resumable.optimizers

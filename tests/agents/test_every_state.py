@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDictBase
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ExponentialLR
 from torchrl.data import Composite, Unbounded
@@ -214,6 +214,15 @@ def test_an_agent_without_policy_or_optimizer_is_refused(name: str) -> None:
     refusal = rf"^agent: Forgetful\.__post_init__ has to set self\.{name}$"
     with pytest.raises(ConfigurationError, match=refusal):
         Case(Forgetful, "continuous").make()
+
+
+def test_an_agent_that_does_not_call_its_base_is_refused() -> None:
+    class Orphan(SAC):
+        def __post_init__(self) -> None:
+            self.actor = nn.Linear(1, 1)  # type: ignore[assignment]
+
+    with pytest.raises(ConfigurationError, match=r"Orphan.__post_init__ has to call super\(\)"):
+        Case(Orphan, "continuous").make()
 
 
 def test_an_agent_that_names_no_actions_is_refused() -> None:
