@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -209,8 +208,11 @@ class Agent(CheckedFields, Resumable, ABC):
                 f"{name} has to return an agents.modules.encoders.Encoder with its number of "
                 "features as `width`"
             )
-        with torch.no_grad():  # and by a copy, which leaves the statistics of batches as they are
-            features = copy.deepcopy(encoder).eval()(self.observation_spec[:1].cpu().zero())
+        modes = [(module, module.training) for module in encoder.modules()]
+        with torch.no_grad():  # in eval mode, which leaves statistics of batches as they are
+            features = encoder.eval()(self.observation_spec[:1].cpu().zero())
+        for module, is_training in modes:
+            module.training = is_training
         if features.shape != (1, encoder.width):
             raise ConfigurationError(
                 f"{name}: the encoder of width {encoder.width} returns features "

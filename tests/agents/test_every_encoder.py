@@ -1,5 +1,6 @@
 """The encoder as a component of every agent: shared, augmented, or a user's own class."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchrl.data import Bounded, Composite, Unbounded
 
+from agents import PPO
 from agents.base import Agent
 from agents.modules.encoders import (
     Encoder,
@@ -201,6 +203,19 @@ class NoEncoder(EncoderFactory):
 def test_a_factory_that_builds_no_encoder_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"NoEncoder.build has to return an .*Encoder"):
         make(Case(AGENTS[0], "continuous"), NoEncoder())
+
+
+def test_an_encoder_that_cannot_be_copied_keeps_the_modes_of_its_layers() -> None:
+    class Frozen(EncoderFactory):
+        def build(self, observation_spec: Composite) -> Encoder:
+            encoder = MeanEncoder(1.0)
+            encoder.live, encoder.frozen = nn.BatchNorm1d(1), nn.BatchNorm1d(1).eval()
+            vars(encoder)["lock"] = threading.Lock()
+            return encoder
+
+    encoder = make(Case(PPO, "continuous"), Frozen()).build_encoder()
+    modes = {name: module.training for name, module in encoder.named_modules()}
+    assert modes == {"": True, "live": True, "frozen": False}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ class PolicyWrapper(TensorDictModuleBase):
         self.exploration = exploration
         self.in_keys = list(observation_spec.keys(include_nested=True, leaves_only=True))
         self.out_keys = ["action"]
+        # Number of dimensions of one observation, without those of the batch.
         self._row_ndim = observation_spec[self.in_keys[0]].ndim - observation_spec.ndim
         self.register_buffer("frames", torch.zeros((), dtype=torch.int64))
         self._has_unit_bounds = True
