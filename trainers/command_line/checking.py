@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
@@ -240,11 +241,8 @@ def _check_training(
     env_can = can.can_overlap and not is_remote
     overlap_of(trainer["overlap"], agent.target, name, env_can=env_can)
     num_envs = env.settings.get("num_envs")
-
-    def agent_setting(name: str) -> Any:
-        """Return a setting, or the value of the class, whose constructor may lack the setting."""
-        return agent.settings[name] if name in agent.settings else getattr(agent.target, name)
-
-    check_updates(agent.target, agent_setting, trainer.__getitem__, num_envs or 1)
+    settings = agent.settings.__getitem__, trainer.__getitem__
+    with suppress(KeyError):  # an own constructor may lack settings
+        check_updates(agent.target, *settings, num_envs or 1)
     check_installed(trainer["loggers"])
     collectors.check(num_envs, trainer, count)

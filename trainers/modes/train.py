@@ -179,17 +179,22 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
         if summary["ended"] is not True:
             return None
         result = Evaluation(**{each.name: summary.get(each.name) for each in fields(Evaluation)})
-        more = f"trainer.total_frames={2 * summary['frames']}"
-        if summary["frames"] < settings.trainer.settings["total_frames"]:
-            more = "trainer.stop_at_score=null"  # its score has ended it
-        longer = command_of(settings, f"checkpoint={folder}", more)
-        lines = [f"\nTrained already, for {summary['frames']:,} frames, into {folder}"]
-        lines += [f"  result       {result}", f"  continue it  {longer}"]
+        frames = int(summary["frames"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     state = settings.state or load_checkpoint(newest)
     with reading(newest):
         evaluations = evaluations_of(state)
+    goal, more = settings.trainer.settings["stop_at_score"], []
+    if goal is not None and any(each.score >= goal for each in evaluations.values()):
+        more.append("trainer.stop_at_score=null")
+    if frames >= settings.trainer.settings["total_frames"]:
+        more.append(f"trainer.total_frames={2 * frames}")
+    lines = [
+        f"\nTrained already, for {frames:,} frames, into {folder}",
+        f"  result       {result}",
+        f"  continue it  {command_of(settings, f'checkpoint={folder}', *more)}",
+    ]
     return RunOutcome(
         folder,
         0.0,
