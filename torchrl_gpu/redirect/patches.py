@@ -128,23 +128,21 @@ def _with_mode(
 
 
 @contextlib.contextmanager
-def _fork(
-    fork: Callable[..., Any],
-    devices: Any = None,
-    enabled: bool = True,
-    *,
-    device_type: str | None = None,
-    **others: Any,
-) -> Iterator[None]:
+def _fork(fork: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Iterator[None]:
     """Fork the generators of the host and, in place of that of CUDA, of the target."""
+    bound = inspect.signature(fork).bind(*args, **kwargs)
+    bound.apply_defaults()
+    devices, enabled, device_type = (
+        bound.arguments[name] for name in ("devices", "enabled", "device_type")
+    )
     if not (device_type is None or names_cuda(device_type)):
-        with fork(devices, enabled, device_type=device_type, **others):
+        with fork(*args, **kwargs):
             yield
         return
     forks = enabled and (devices is None or bool(list(devices)))
     state = torch.cuda.get_rng_state() if forks else None
     try:
-        with fork([], enabled, **others):
+        with fork([], enabled):
             yield
     finally:
         if state is not None:

@@ -138,9 +138,12 @@ def test_forked_random_numbers_of_cuda_are_repeated(
         with torch.random.fork_rng(**chosen):
             first = torch.rand(3, device="cuda")
         again = torch.rand(3, device="cuda")
-        for name, value in {"devices": [], "enabled": False, "device_type": "meta"}.items():
-            with torch.random.fork_rng(**{name: value}):
+        others: list[Any] = [([],), (None, False), ([0], False, "caller")]
+        for arguments in others:
+            with torch.random.fork_rng(*arguments):
                 torch.rand(3, device="cuda")
+        with torch.random.fork_rng([], device_type="cpu"):
+            torch.rand(3, device="cuda")
     assert torch.equal(first.cpu(), again.cpu())
 
 
