@@ -107,14 +107,14 @@ class PolicyWrapper(TensorDictModuleBase):
     def _checked(self, action: Any, observation: Tensor) -> Tensor:
         """Return actions for `observation`, float32 or int64; refuse any other result of an actor.
 
-        A last layer that computes in half precision returns continuous actions in it.
+        A last layer may compute in half precision, and an index be int32.
         """
         batch = observation.shape[: observation.ndim - self._row_ndim]
         shape = (*batch, *self.action_center.shape) if self.is_continuous else batch
         dtype = torch.float32 if self.is_continuous else torch.int64
         found = type(action).__name__
         if isinstance(action, Tensor):
-            if self.is_continuous and action.is_floating_point():
+            if action.is_floating_point() == self.is_continuous and action.dtype != torch.bool:
                 action = action.to(dtype)
             if action.shape == shape and action.dtype == dtype:
                 return action

@@ -207,7 +207,12 @@ class Fixed(nn.Module):
 
 @pytest.mark.parametrize(
     ("result", "found"),
-    [(torch.zeros(4), r"torch.float32 \[4\]"), (torch.zeros(4, 2).int(), "int32"), (None, "None")],
+    [
+        (torch.zeros(4), r"torch.float32 \[4\]"),
+        (torch.zeros(2).int(), r"torch.int(32|64) \[2\]"),
+        (torch.ones(4) > 0, "torch.bool"),
+        (None, "None"),
+    ],
 )
 @pytest.mark.parametrize(
     ("spec", "expected"),
@@ -222,6 +227,12 @@ def test_an_actor_that_returns_no_actions_is_refused(
     policy = PolicyWrapper(Fixed(result), OBSERVATION_SPEC, spec)
     with pytest.raises(ConfigurationError, match=f"Fixed.act has to return {expected}, .*{found}"):
         policy(TensorDict({"observation": torch.zeros(4, 2)}, [4]))
+
+
+def test_an_index_may_be_int32() -> None:
+    policy = PolicyWrapper(Fixed(torch.ones(4).int()), OBSERVATION_SPEC, Categorical(5, shape=(4,)))
+    action = policy(TensorDict({"observation": torch.zeros(4, 2)}, [4]))["action"]
+    assert torch.equal(action, torch.ones(4, dtype=torch.int64))
 
 
 def test_actions_of_an_actor_in_half_precision_are_float32() -> None:
