@@ -113,7 +113,7 @@ class Agent(CheckedFields, Resumable, ABC):
                 if "_modules" in vars(self):
                     raise
                 text = f"agent: {cls.__name__}.__post_init__ has to call super().__post_init__()"
-                raise ConfigurationError(f"{text} first") from error
+                raise ConfigurationError(f"{text} first ({error})") from error
             if type(self) is not cls:
                 return  # the constructor of the subclass may still set them
             has_one = cls.optimizers is Resumable.optimizers
@@ -123,7 +123,8 @@ class Agent(CheckedFields, Resumable, ABC):
                     raise ConfigurationError(text)
             for optimizer in self.optimizers().values():
                 for group in optimizer.param_groups:
-                    starting_rate(group)  # before the agent changes it
+                    if "lr" in group:
+                        starting_rate(group)  # before the agent changes it
 
         cls.__init__ = construct  # type: ignore[method-assign]
 
@@ -210,13 +211,15 @@ class Agent(CheckedFields, Resumable, ABC):
             )
         modes = [(module, module.training) for module in encoder.modules()]
         with torch.no_grad():  # in eval mode, which leaves statistics of batches as they are
-            features = encoder.eval()(self.observation_spec[:1].cpu().zero())
+            device = next((each.device for each in encoder.parameters()), torch.device("cpu"))
+            features: Any = encoder.eval()(self.observation_spec[:1].to(device).zero())
         for module, is_training in modes:
             module.training = is_training
-        if features.shape != (1, encoder.width):
+        found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        if found != (expected := [1, encoder.width]):
             raise ConfigurationError(
-                f"{name}: the encoder of width {encoder.width} returns features "
-                f"{list(features.shape)} for one observation, not {[1, encoder.width]}"
+                f"{name}: the encoder of width {encoder.width} returns {found} for one "
+                f"observation, not features {expected}"
             )
         return encoder if self.normalizer is None else NormalizedEncoder(self.normalizer, encoder)
 

@@ -223,6 +223,7 @@ def test_an_encoder_that_cannot_be_copied_keeps_the_modes_of_its_layers() -> Non
     [
         (3, lambda _, observation: observation["pixels"].flatten(1).float(), r"\[1, 512\]"),
         (1, lambda _, observation: observation["observation"].mean(dim=1), r"\[1\]"),
+        (1, lambda _, observation: (observation["observation"],), "tuple"),
     ],
 )
 def test_an_encoder_of_another_width_is_refused(
