@@ -147,7 +147,7 @@ def check_identity(
     if env is not None:
         units = {name_of_key(key): unit for key, unit in env.capabilities.units.items()}
         for name in {**saved.units, **units}:
-            was, unit = (each.get(name, "other units") for each in (saved.units, units))
+            was, unit = (each.get(name, "unnamed units") for each in (saved.units, units))
             if was != unit:
                 logger.warning("%s: the policy was trained with %s; this is %s", name, was, unit)
 

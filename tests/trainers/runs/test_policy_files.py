@@ -142,6 +142,6 @@ def test_a_policy_in_other_units_is_reported(
     caplog.clear()
     restore_policy(policy, own, env=MarineNavEnv(num_envs=1, num_robots=2, normalize=False))
     assert caplog.messages == [
-        f"{name}: the policy was trained with other units; this is SI units"
+        f"{name}: the policy was trained with unnamed units; this is SI units"
         for name in ("observation", "objects")
     ]
