@@ -26,7 +26,8 @@ _MIN_PRIORITY = 1e-6
 class PrioritizedReplayBuffer(ReplayBuffer):
     """Replay buffer that samples transitions of higher priority more often.
 
-    New transitions get the largest priority so far. No values are read back to the host.
+    New transitions get the largest priority so far. No values are read back to the host, except one
+    from the first priorities.
 
     The other arguments, and the errors, are those of `ReplayBuffer`.
 
@@ -40,13 +41,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     priority_exponent: Annotated[float, Field(ge=0.0, le=1.0)] = 0.5
     weight_exponent: Callable[[], Tensor] | None = None
     processes: Processes = ONE_PROCESS
+    _has_checked = False  # the first priorities of an agent
 
     def __post_init__(self) -> None:
         """Allocate the buffer and the tree of priorities."""
         super().__post_init__()
         self._tree = SumTree(self._num_places, self.device)
         self._max_priority = torch.ones(1, device=self.device)
-        self._has_checked = False  # the first priorities of an agent
         # The places of a step follow one another; these environments' are in all its groups.
         touching = torch.arange(0, self.num_envs + FAN_OUT - 1, FAN_OUT, device=self.device)
         self._touching_envs = touching.clamp(max=self.num_envs - 1)
