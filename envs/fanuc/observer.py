@@ -20,7 +20,7 @@ class ArmObserver:
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
         self._encoder = ArmEncoder(robot, torch, dtype=torch.float32, device=torch.device(device))
         self._shoulder = torch.tensor(robot.shoulder, dtype=torch.float32, device=device)
-        self._joints = len(robot.lower)
+        self._joints = robot.num_joints
 
     def observe(
         self, q: ArrayLike | Tensor, dq: ArrayLike | Tensor, target: ArrayLike | Tensor
