@@ -21,6 +21,7 @@ from agents.modules.encoders import (
     Encodable,
     Encoder,
     NormalizedEncoder,
+    checked_encoder,
 )
 from agents.modules.normalization import ObservationNormalizer
 from agents.modules.target_network import TargetNetwork
@@ -196,31 +197,8 @@ class Agent(CheckedFields, Resumable, ABC):
         return None if end is None else LinearSchedule(start, end, frames)
 
     def build_encoder(self) -> Encoder:
-        """Return a new encoder of the observations, for one network.
-
-        Raises:
-            ConfigurationError: the factory builds no `Encoder`, or one without a width or of
-                another one.
-        """
-        encoder: Any = self.encoder.build(self.observation_spec)
-        name = f"agent.encoder: {type(self.encoder).__name__}.build"
-        if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
-            raise ConfigurationError(
-                f"{name} has to return an agents.modules.encoders.Encoder with its number of "
-                "features as `width`"
-            )
-        modes = [(module, module.training) for module in encoder.modules()]
-        with torch.no_grad():  # in eval mode, which leaves statistics of batches as they are
-            device = next((each.device for each in encoder.parameters()), torch.device("cpu"))
-            features: Any = encoder.eval()(self.observation_spec[:1].to(device).zero())
-        for module, is_training in modes:
-            module.training = is_training
-        found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        if found != (expected := [1, encoder.width]):
-            raise ConfigurationError(
-                f"{name}: the encoder of width {encoder.width} returns {found} for one "
-                f"observation, not features {expected}"
-            )
+        """Return a new encoder of the observations, for one network: see `checked_encoder`."""
+        encoder = checked_encoder(self.encoder, self.observation_spec)
         return encoder if self.normalizer is None else NormalizedEncoder(self.normalizer, encoder)
 
     def encode(self, network: nn.Module, observation: Observations) -> Encodable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import torch
 from pydantic import Field
@@ -89,6 +89,35 @@ class EncoderFactory(CheckedFields, ABC):
     def augmentation(self, observation_spec: Composite) -> Augmentation | None:
         """Return the random augmentation of the batches to learn from; None for none."""
         return None
+
+
+def checked_encoder(factory: EncoderFactory, observation_spec: Composite) -> Encoder:
+    """Return a new encoder of observations, once it has encoded one.
+
+    Raises:
+        ConfigurationError: the factory builds no `Encoder` with a `width`, or one whose features
+            have another width.
+    """
+    encoder: Any = factory.build(observation_spec)
+    name = f"agent.encoder: {type(factory).__name__}.build"
+    if not isinstance(encoder, Encoder) or not isinstance(getattr(encoder, "width", None), int):
+        raise ConfigurationError(
+            f"{name} has to return an agents.modules.encoders.Encoder with its number of features "
+            "as `width`"
+        )
+    device = next((each.device for each in encoder.parameters()), torch.device("cpu"))
+    modes = [(module, module.training) for module in encoder.modules()]
+    with torch.no_grad():  # in eval mode, which leaves the statistics of batches as they are
+        features: Any = encoder.eval()(observation_spec[:1].to(device).zero())
+    for module, is_training in modes:
+        module.training = is_training
+    found = list(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    if found != (expected := [1, encoder.width]):
+        raise ConfigurationError(
+            f"{name}: the encoder of width {encoder.width} returns {found} for one observation, "
+            f"not features {expected}"
+        )
+    return encoder
 
 
 class ObservationEncoderFactory(EncoderFactory):
