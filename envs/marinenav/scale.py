@@ -74,8 +74,8 @@ def elements_of(units: Units) -> dict[NestedKey, tuple[Element, ...]]:
     return {"observation": own, "objects": objects, "action": action}
 
 
-def names_of(units: Units) -> dict[NestedKey, str]:
-    """Return the unit of actions, and that of observations that are not normalised."""
+def unit_names_of(units: Units) -> dict[NestedKey, str]:
+    """Return the names of the units of actions and, if they are SI units, of observations."""
     si = ("observation", "objects") if bool((units.own == 1.0).all()) else ()
     return {"action": "1,000 N/s", **dict.fromkeys(si, "SI units")}
 

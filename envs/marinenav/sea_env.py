@@ -15,7 +15,7 @@ from envs.marinenav.perception import MAX_OBJECTS
 from envs.marinenav.physics import DISCRETE_ACTIONS, STEP_SECONDS
 from envs.marinenav.placement import COMPLETE, Size
 from envs.marinenav.render import SeaRenderer
-from envs.marinenav.scale import Bounds, Units, elements_of, names_of
+from envs.marinenav.scale import Bounds, Units, elements_of, unit_names_of
 from envs.marinenav.sea import Episode, Sea, Terms
 from envs.marinenav.simulator import (
     TURNS,
@@ -59,7 +59,7 @@ def sea_capabilities(size: Size, device: torch.device, units: Units) -> Capabili
     return Capabilities(
         discrete_actions=DISCRETE_ACTIONS,
         step_seconds=STEP_SECONDS,
-        units=names_of(units),
+        units=unit_names_of(units),
         elements=elements_of(units),
         can_render=True,
         renders_several=True,

@@ -151,12 +151,12 @@ def reading_dataset(path: Path) -> Iterator[None]:
         raise ConfigurationError(f"{path}: damaged, or not of this layout: {cause}") from error
 
 
-def _module(format: str, user: str = "a dataset") -> Any:
-    """Import the module of a format, with `opened` and `Writer`; errors begin with `user`."""
+def _module(format: str, source: str = "a dataset") -> Any:
+    """Import the module of a format, with `opened` and `Writer`; errors begin with `source`."""
     if sys.version_info < _MIN_PYTHON[format]:
         version = ".".join(map(str, _MIN_PYTHON[format]))
         raise ConfigurationError(
-            f"{user}: format {format} needs Python {version} or later; lerobot does not"
+            f"{source}: format {format} needs Python {version} or later; lerobot does not"
         )
-    check_extra(f"{user}: format {format}", "data", *_NEEDS[format])
+    check_extra(f"{source}: format {format}", "data", *_NEEDS[format])
     return importlib.import_module(f"torchrl_gpu.datasets.{format}_format")
