@@ -16,7 +16,8 @@ from torchrl_gpu.devices.kinds import NO_GPU, NOT_STARTED, accelerator_of
 from torchrl_gpu.doctor.hardware import Card, cards, linux_advice, operating_system
 from torchrl_gpu.errors import one_line
 
-# Distributions of optional packages, and the way to install each; that of Box2D has two names.
+# Distributions of optional packages, and the way to install each. Box2D is left out, because it
+# has distributions of two names.
 _OPTIONAL: Final = {
     "ale-py": "extra atari",
     "genesis-world": "extra genesis",

@@ -95,8 +95,8 @@ def with_action_table(env: EnvBase, table: Tensor | None = None) -> Environment:
             the table of its capabilities.
 
     Raises:
-        ConfigurationError: the environment has no table of discrete actions, or the given one or
-            its own is not a table of its actions.
+        ConfigurationError: the environment has no table of discrete actions, or the table does not
+            hold actions of the environment.
     """
     env = as_environment(env)
     setting = "table"
