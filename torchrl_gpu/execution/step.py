@@ -104,7 +104,7 @@ def gradient_step(
         losses = fitting(in_parts, len(batch), learner.device)
     # In some phases of an agent, the losses may depend on no parameter of an optimizer.
     optimizers = [each for each in learner.optimizers().values() if _has_gradient(each)]
-    if not optimizers and learner.optimizers():
+    if not optimizers:
         raise ConfigurationError(
             f"agent: {type(learner).__name__}.loss: it depends on no parameter of an optimizer"
         )

@@ -285,9 +285,14 @@ def test_a_batch_that_is_not_returned_ends_the_update() -> None:
         Execution().update(agent, make_batch(agent))
 
 
-def test_losses_that_no_optimizer_lowers_end_the_update() -> None:
+@pytest.mark.parametrize(
+    "optimizers", [{}, {"other": torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)}]
+)
+def test_losses_that_no_optimizer_lowers_end_the_update(
+    optimizers: dict[str, torch.optim.Optimizer],
+) -> None:
     agent = QUICKEST.make()
-    agent.optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    agent.optimizers = lambda: optimizers  # type: ignore[method-assign]
     with pytest.raises(ConfigurationError, match="it depends on no parameter of an optimizer"):
         Execution().update(agent, make_batch(agent))
 
