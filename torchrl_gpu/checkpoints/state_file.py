@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from torchrl_gpu.checkpoints.contents import UNEXPECTED
 from torchrl_gpu.checkpoints.files import atomic_file, reason
@@ -110,7 +109,7 @@ def load_state(path: Path) -> dict[Any, Any]:
             this package, or in a newer format.
     """
     try:
-        state: dict[Any, Any] = tree_map_only(StoredTensor, StoredTensor.read, open_state(path))
+        state: dict[Any, Any] = _read_tensors(open_state(path))
         return state
     except RecursionError as error:
         raise ConfigurationError(_why_unreadable(Path(path))) from error
@@ -183,6 +182,21 @@ def _decode(node: Any, tensors: dict[str, StoredTensor]) -> Any:
             raise ValueError("key")
         return {key: _decode(entry, tensors) for key, entry in content}
     raise ValueError(f"unknown kind {kind}")
+
+
+def _read_tensors(node: Any) -> Any:
+    """Return a state from `open_state`, in place, with its tensors read to the host.
+
+    Torch's trees would take several times the memory of a file of many values.
+    """
+    if isinstance(node, StoredTensor):
+        return node.read()
+    if isinstance(node, tuple):
+        return tuple(map(_read_tensors, node))
+    if isinstance(node, list | dict):
+        for key, value in enumerate(node) if isinstance(node, list) else node.items():
+            node[key] = _read_tensors(value)
+    return node
 
 
 def _header(tree: Any, tensors: Mapping[str, Tensor | Pieces]) -> bytes:
