@@ -71,10 +71,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call) -> Itera
     sys.modules.pop("disaster_world", None)
 
 
-def check_whole(folder: Path, frames: int) -> None:
-    """Check that the newest checkpoint can be read, and is of a number of frames."""
+def check_whole(folder: Path, *frames: int) -> None:
+    """Check that the newest checkpoint can be read, and is of one of some numbers of frames."""
     (config,) = folder.glob("runs/**/config.yaml")
-    assert load_state(find_checkpoint(config.parent))["frames"] == frames
+    assert load_state(find_checkpoint(config.parent))["frames"] in frames
 
 
 def test_a_full_disk(run: Run, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_full_disk(run: Run, tmp_path: Path) -> None:
     assert code == 2
     # The checkpoint is written while the metrics are.
     assert re.match(r"cannot write (metrics to )?runs/.*: File too large$", line)
-    check_whole(tmp_path, 40)
+    check_whole(tmp_path, 20, 40)  # that of 40 frames may still be on its way to the disk
 
 
 def test_a_folder_that_becomes_read_only(
