@@ -40,10 +40,8 @@ def learn(
 
     Args:
         agent: agent to measure: ppo, sac, ddpg, ac_iqn, dqn, iqn or rainbow.
-        task: task to learn: cartpole, pendulum, acrobot, lunarlander, lunarlander_continuous,
-            pong, fanuc, fanuc_hold, fanuc_kuka, lift_cube, lift_cube_one_jaw, reach_pixels or
-            lift_pixels.
-        seeds: number of seeds, starting at 0, at least 1 (3; LunarLander, Pong and FANUC 1).
+        task: task to learn, such as cartpole; an unknown one is answered with the list of all.
+        seeds: number of seeds, starting at 0, at least 1; 3 or, for long tasks, 1 without it.
         peer: runs of Stable-Baselines3, where the task has them: measured, or kept from the last
             result (measured).
         results: folder of the JSON files; table and picture are written beside it

@@ -83,6 +83,8 @@ _TASKS = (
     _gym("acrobot", "Acrobot-v1", evaluations=20, evaluation_episodes=50),
     _gym("lunarlander", "LunarLander-v3", seeds=1),
     _gym("lunarlander_continuous", "LunarLanderContinuous-v3", seeds=1),
+    # One seed and few episodes, because a million updates take most of an hour.
+    _gym("halfcheetah", "HalfCheetah-v5", seeds=1, evaluations=20, evaluation_episodes=5),
     # One seed and few episodes, because an update takes 20 ms and a game a thousand frames.
     _gym(
         "pong",
@@ -156,6 +158,7 @@ GATES = (
     Gate("ppo", TASKS["lunarlander_continuous"], 1_000_000, 240.0),
     Gate("sac", TASKS["lunarlander_continuous"], 300_000, 250.0),
     Gate("ac_iqn", TASKS["lunarlander_continuous"], 300_000, 230.0),
+    Gate("sac", TASKS["halfcheetah"], 1_000_000, 9_600.0),
     Gate("dqn", TASKS["pong"], 160_000, peer="dqn"),
     Gate("rainbow", TASKS["pong"], 160_000, peer="dqn"),
     *(Gate(agent, TASKS["fanuc"], 300_000, 0.9) for agent in (*CONTINUOUS, *DISCRETE)),
