@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import keystr, tree_flatten_with_path
-from torchrl.data import Bounded, Composite, Unbounded
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
@@ -32,9 +31,6 @@ OPTIONS = {**WITH_ALL_OPTIONS, "rollout_length": 8}
 BY_NAME = {f"{case.agent_class.__name__}-{case.actions}": case for case in CASES}
 
 ROWS = 24  # samples of a rank in a call
-NUM_ENVS = 2
-SPEC = Composite(observation=Unbounded((NUM_ENVS, 1)), shape=(NUM_ENVS,))
-ACTION_SPEC = Bounded(-1.0, 1.0, (NUM_ENVS, 1))
 
 
 class InFloat64(TorchFunctionMode):

@@ -14,7 +14,6 @@ from torchrl_gpu.errors import ConfigurationError
 
 pytestmark = pytest.mark.directml
 
-CPU = torch.device("cpu")
 OBSERVATION_SPEC = Composite(observation=Unbounded((4, 2)), shape=(4,))
 
 

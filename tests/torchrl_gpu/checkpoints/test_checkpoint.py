@@ -18,13 +18,6 @@ from torchrl_gpu.checkpoints.checkpoint import (
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "frames_000000000100.safetensors"
-
 
 def part(size: int) -> ReplayPart:
     """Return a replay that its newest part holds alone."""

@@ -27,8 +27,6 @@ from torchrl_gpu.errors import ConfigurationError
 
 pytestmark = pytest.mark.directml
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:

@@ -14,7 +14,6 @@ from torchrl_gpu.processes import Processes
 
 # Their losses draw no random numbers, so that halves of a batch add up to the whole.
 PPO_CASE = Case(PPO, "continuous")
-OPTIONS: dict[str, Any] = {"max_gradient_norm": 0.1, "target_kl": 0.01}
 
 
 def test_the_adaptive_rate_follows_the_mean_divergence() -> None:
