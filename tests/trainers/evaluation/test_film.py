@@ -212,7 +212,7 @@ def test_only_the_first_episode_of_each_filmed_environment_counts() -> None:
         root, ended = env.reset(), torch.zeros(4, dtype=torch.bool)
         outcomes.begin()
         for step in range(1, 9):
-            after = env.step(root.set("action", env.observation.clone()))
+            after = env.step(root.set("action", env.numbers.clone()))
             outcomes.add(after)
             done = after["next", "done"][:, 0]
             ends += [step] * int((done & ~ended)[:3].sum())
