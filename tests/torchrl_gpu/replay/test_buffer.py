@@ -155,11 +155,15 @@ def test_sampling_is_uniform() -> None:
 
 
 def test_the_size_is_exact() -> None:
-    for spec, capacity in [(vector_spec(4), 41), (rich_spec(4), 1000)]:
-        buffer = ReplayBuffer(capacity, spec, action_spec(4), CPU)
-        needed = ReplayBuffer.bytes_needed(capacity, StorageSpec(spec, action_spec(4)))
+    for spec, capacity, stacks in [
+        (vector_spec(4), 41, None),
+        (rich_spec(4), 1000, None),
+        (vector_spec(4), 100, {"observation": 3}),
+    ]:
+        buffer = ReplayBuffer(capacity, spec, action_spec(4), CPU, frame_stacks=stacks)
+        needed = ReplayBuffer.bytes_needed(capacity, StorageSpec(spec, action_spec(4), stacks))
         assert needed == allocated_bytes(buffer)
-    assert re.fullmatch(r".*y=1000: the replay needs \d+(\.\d+)? KiB on cpu", buffer.memory)
+    assert re.fullmatch(r".*y=100: the replay needs \d+(\.\d+)? KiB on cpu", buffer.memory)
 
 
 def test_pixels_need_half_the_memory_of_storing_them_twice() -> None:
@@ -232,26 +236,6 @@ def test_rows_that_are_no_transitions_are_never_sampled() -> None:
     buffer.extend(stream.step().set("active", active))
     assert not buffer.is_empty
     assert numbers(buffer.sample(8)).tolist() == [6] * 8
-
-
-@pytest.mark.parametrize("steps", [3, 100])
-def test_a_restored_buffer_samples_and_extends_alike(steps: int) -> None:
-    torch.manual_seed(0)
-    stream = Stream(vector_spec(4), done_probability=0.2)
-    buffer, restored = vector_buffer(), vector_buffer()
-    for _ in range(steps):
-        buffer.extend(stream.step())
-    restored.load_state_dict({name: value.clone() for name, value in buffer.state_dict().items()})
-    assert len(restored) == len(buffer)
-    for _ in range(30):
-        samples = []
-        for replay in (buffer, restored):
-            torch.manual_seed(1)
-            samples.append(replay.sample(64))
-        assert_same(*samples)
-        transition = stream.step()
-        buffer.extend(transition)
-        restored.extend(transition)
 
 
 def test_the_state_contains_observations_that_are_zero() -> None:

@@ -1,4 +1,6 @@
-"""A replay that is saved in parts: what is new since the save before."""
+"""A replay that is saved as a whole, or in parts: what is new since the save before."""
+
+import pickle
 
 import pytest
 import torch
@@ -18,6 +20,7 @@ KINDS = {
     "uniform": (ReplayBuffer, {}),
     "stacks": (ReplayBuffer, {"frame_stacks": STACKS, "n_step": 2}),
     "prioritized": (PrioritizedReplayBuffer, {"n_step": 3}),
+    "prioritized stacks": (PrioritizedReplayBuffer, {"frame_stacks": STACKS}),
 }
 
 
@@ -35,6 +38,20 @@ def learn(buffer: ReplayBuffer, seed: int) -> TensorDict:
     return batch
 
 
+def check_alike(buffer: ReplayBuffer, other: ReplayBuffer, stream: StackStream) -> None:
+    """Check that buffers with the same transitions sample, learn and extend alike."""
+    assert len(other) == len(buffer)
+    written = buffer.part().written
+    for seed in range(20):
+        assert (learn(buffer, seed) == learn(other, seed)).all()
+        transition = stream.step()
+        for replay in (buffer, other):
+            replay.extend(transition)
+        further = buffer.part(written), other.part(written)
+        assert further[0].written == further[1].written
+        assert all(map(torch.equal, *(taken(each).values() for each in further)))
+
+
 def taken(part: ReplayPart) -> dict[str, Tensor]:
     """Return copies of the tensors of a part, as if they were on disk."""
     return {name: value.clone() for name, value in part.state.items()}
@@ -48,6 +65,23 @@ def needed(parts: list[ReplayPart]) -> list[ReplayPart]:
         for part in parts
         if any(end > old for end, old in zip(part.written, newest.oldest, strict=True))
     ]
+
+
+@pytest.mark.directml
+@pytest.mark.parametrize("is_pickled", [False, True])
+@pytest.mark.parametrize("steps", [3, 100])  # the last of which overwrite the first
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_restored_buffer_samples_and_extends_alike(
+    kind: str, steps: int, is_pickled: bool
+) -> None:
+    stream, buffer, restored = StackStream(ENVS), make(kind), make(kind)
+    for _ in range(steps):
+        buffer.extend(stream.step())
+    if is_pickled:
+        restored = pickle.loads(pickle.dumps(buffer))
+    else:
+        restored.load_state_dict(buffer.state_dict())
+    check_alike(buffer, restored, stream)
 
 
 @pytest.mark.slow
@@ -66,14 +100,7 @@ def test_a_buffer_restored_from_its_parts_samples_and_extends_alike(
         part = buffer.part(parts[-1].written if parts else ())
         parts = needed([*parts, part._replace(state=taken(part))])
     restored.load_state_dict(*(part.state for part in parts))
-    for seed in range(15):
-        assert (learn(buffer, seed) == learn(restored, seed)).all()
-        transition = stream.step()
-        for replay in (buffer, restored):
-            replay.extend(transition)
-        further = buffer.part(part.written), restored.part(part.written)
-        assert further[0].written == further[1].written
-        assert all(map(torch.equal, *(taken(each).values() for each in further)))
+    check_alike(buffer, restored, stream)
 
 
 @pytest.mark.slow
