@@ -1,7 +1,6 @@
 import pytest
 import torch
 from tensordict import TensorDictBase
-from torchrl.data import Bounded, Composite
 
 from agents import SAC
 from envs.marinenav import MarineNavEnv
@@ -10,7 +9,6 @@ from tests.helpers.environments import IdentityEnv
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.robots import Robots, SharedPolicy
 from torchrl_gpu.environments.specs import action_spec, observation_spec
-from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.replay.buffer import ReplayBuffer
 
 SEAS, ROBOTS = 6, 3
@@ -87,13 +85,3 @@ def test_a_shared_policy_works_in_a_torchrl_rollout(seas: MarineNavEnv) -> None:
     steps = seas.rollout(5, policy)
     expected = StraightToGoal()(steps["robots"].clone())["action"]
     assert torch.equal(steps["robots", "action"], expected)
-
-
-def test_an_environment_with_two_action_keys_is_rejected() -> None:
-    env = IdentityEnv()
-    shape = env.action_spec.shape
-    env.action_spec = Composite(
-        left=Bounded(-1.0, 1.0, shape), right=Bounded(-1.0, 1.0, shape), shape=shape[:1]
-    )
-    with pytest.raises(ConfigurationError, match="left, right"):
-        Robots(env)

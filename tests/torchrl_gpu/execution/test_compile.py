@@ -12,9 +12,9 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
+from agents import DQN, SAC
 from tests.helpers.agents import (
     BATCH,
-    CASES,
     CPU,
     WITH_ALL_OPTIONS,
     Case,
@@ -32,7 +32,7 @@ from torchrl_gpu.execution.options import Compilation
 LossFunction = Callable[[TensorDictBase], Losses]
 
 UPDATES = 16
-QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+QUICKEST = Case(DQN, "discrete")
 
 
 class WholeGraph(Execution):
@@ -236,7 +236,7 @@ def test_a_later_setting_is_obeyed() -> None:
 
 @pytest.mark.parametrize("is_compiled", [False, True], ids=["eager", "compiled"])
 def test_a_frozen_actor_leaves_the_critic_to_learn(is_compiled: bool) -> None:
-    case = next(case for case in CASES if case.agent_class.__name__ == "SAC")
+    case = Case(SAC, "continuous")
     agent, before = case.make(), parameters(case.make())
     agent.actor.requires_grad_(False)
     (WholeGraph() if is_compiled else Execution()).update(agent, make_batch(agent))

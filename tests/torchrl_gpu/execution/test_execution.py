@@ -14,6 +14,7 @@ from agents.base import Agent
 from tests.helpers.agents import (
     AGENTS,
     BATCH,
+    CASES,
     WITH_ALL_OPTIONS,
     Case,
     build_for,
@@ -24,7 +25,6 @@ from tests.helpers.agents import (
 from tests.helpers.draws import EqualDraws
 from tests.helpers.environments import IdentityEnv
 from tests.test_extending import example
-from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.learner import Learner, Losses, Update
@@ -67,16 +67,6 @@ def test_an_execution_runs_every_step_of_a_training(
     assert trainer.updates > 0
     assert execution.calls == {"act": 128 // 8, "update": trainer.updates}
     assert all(value.isfinite().all() for value in agent.state_dict().values())
-
-
-def test_a_collector_acts_through_its_execution() -> None:
-    env = IdentityEnv(num_envs=4)
-    agent = build_for(env, AGENTS[0])
-    execution = Recording()
-    collector = BatchCollector(env, agent.device, agent.policy.in_keys, execution)
-    for _ in range(3):
-        collector.step(agent.policy)
-    assert execution.calls == {"act": 3}
 
 
 def with_small_memory(agent: Agent, rows: int, error: Exception | None = None) -> list[int]:
@@ -125,7 +115,7 @@ def beyond_memory(batch: TensorDictBase) -> TensorDictBase:
 
 
 def test_images_beyond_the_memory_end_in_one_line() -> None:
-    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    agent = CASES[0].make()
     batch = make_batch(agent)
     agent.augmentation = beyond_memory
     with pytest.raises(ConfigurationError, match=rf"images of {BATCH} transitions; a smaller"):
@@ -139,8 +129,7 @@ def test_too_many_environments_for_the_memory_end_in_one_line() -> None:
 
 
 def test_parts_have_nearly_equal_sizes_and_count_by_them() -> None:
-    case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
-    whole, parts = case.make(), case.make()
+    whole, parts = CASES[0].make(), CASES[0].make()
     batch = make_batch(whole)[:21]
     sizes = with_small_memory(parts, rows=6)
     with EqualDraws():
@@ -151,7 +140,7 @@ def test_parts_have_nearly_equal_sizes_and_count_by_them() -> None:
 
 
 def test_updates_of_a_script_remember_the_size_that_fits() -> None:
-    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    agent = CASES[0].make()
     sizes = with_small_memory(agent, rows=BATCH // 2)
     for _ in range(2):
         agent.update(make_batch(agent))
@@ -159,7 +148,7 @@ def test_updates_of_a_script_remember_the_size_that_fits() -> None:
 
 
 def test_an_optimizer_may_begin_with_an_empty_group() -> None:
-    agent = Case(AGENTS[0], sorted(AGENTS[0].actions)[0]).make()
+    agent = CASES[0].make()
     agent.optimizer.param_groups.insert(0, {**agent.optimizer.param_groups[0], "params": []})
     before = [parameter.clone() for parameter in agent.parameters()]
     agent.update(make_batch(agent))
@@ -168,16 +157,14 @@ def test_an_optimizer_may_begin_with_an_empty_group() -> None:
 
 
 def test_memory_for_no_transition_ends_in_one_line() -> None:
-    case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
-    agent = case.make()
+    agent = CASES[0].make()
     with_small_memory(agent, rows=0)
     with pytest.raises(ConfigurationError, match=r"^cpu: the memory is insufficient .* a single"):
         agent.update(make_batch(agent))
 
 
 def test_other_errors_pass() -> None:
-    case = Case(AGENTS[0], sorted(AGENTS[0].actions)[0])
-    agent = case.make()
+    agent = CASES[0].make()
     sizes = with_small_memory(agent, 0, RuntimeError("shapes cannot be multiplied"))
     with pytest.raises(RuntimeError, match="shapes"):
         agent.update(make_batch(agent))

@@ -9,8 +9,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 
+from agents import DQN
 from tests.helpers.agents import (
-    CASES,
     ENVS,
     OBSERVATION,
     WITH_ALL_OPTIONS,
@@ -27,7 +27,7 @@ from torchrl_gpu.execution.graphs import EAGER_CALLS
 from torchrl_gpu.execution.options import GraphMode
 
 with_graphs = pytest.mark.parametrize("accelerator", [Abilities(graphs=True)], indirect=True)
-QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+QUICKEST = Case(DQN, "discrete")
 UPDATES = 20  # of two kinds at most, each of which is replayed six times
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from agents import Agent
-from tests.helpers.agents import CASES, CPU, Case, every_agent, make_batch, parameters
+from agents import DQN, SAC, Agent
+from tests.helpers.agents import CPU, Case, every_agent, make_batch, parameters
 from tests.stand_in import Abilities
 from torchrl_gpu.devices.kinds import Cpu, accelerator_of
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import CompileMode, GraphMode, PrecisionMode
 
-CASE = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+CASE = Case(DQN, "discrete")
 LONG, SHORT = 7_500_000, 7_499_999
 
 
@@ -220,8 +220,7 @@ def test_a_typed_compilation_that_fails_ends_the_run() -> None:
 
 
 def test_a_later_compilation_that_fails_changes_to_eager_updates() -> None:
-    case = next(case for case in CASES if case.agent_class.__name__ == "SAC")
-    agent, execution = case.make(actor_period=2), Failing()
+    agent, execution = Case(SAC, "continuous").make(actor_period=2), Failing()
     execution.plan(LONG)
     for seed, mode in enumerate(("default", "off")):
         execution.fails = seed == 1  # the update with the actor

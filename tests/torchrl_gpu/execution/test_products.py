@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from agents import DQN
 from agents.modules.networks import EnsembleLinear
 from tests.helpers.agents import (
     BATCH,
-    CASES,
     Case,
     assert_equal,
     every_agent,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(
     not Cpu(torch.device("cpu")).onednn, reason="this torch does not contain oneDNN"
 )
 
-QUICKEST = next(case for case in CASES if case.agent_class.__name__ == "DQN")
+QUICKEST = Case(DQN, "discrete")
 
 
 def libraries(network: nn.Module) -> set[Library]:
