@@ -101,12 +101,14 @@ class AdaptedEnvironment(EnvironmentView):
         self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device
         super().__init__(env, (prod(env.batch_size),), self_device)
         self._dimensions = len(env.batch_size)
-        # Paths and shapes of rewards and done flags: at the root, and in a group.
+        # Path of the group of robots, empty without one.
+        self._group: Path = () if group is None else (group,)
+        # Shapes of rewards and done flags, at the root and in the group.
         self._shapes: dict[Path, tuple[int, ...]] = {(): (*self.batch_size, 1)}
-        acting: Path = () if group is None else (group,)
         if group is not None:
             robots = env.observation_spec[group].shape[self._dimensions :]
-            self._shapes[acting] = (*self.batch_size, *robots, 1)
+            self._shapes[self._group] = (*self.batch_size, *robots, 1)
+        self._action_path, self._reward_path = (*self._group, "action"), (*self._group, "reward")
         self._readers = readers_of(env.observation_spec, env.batch_size, unit_pictures(env))
         # Batch sizes of the TensorDicts nested in the root.
         self._nested = {path: shape[:-1] for path, shape in self._shapes.items() if path}
@@ -115,23 +117,20 @@ class AdaptedEnvironment(EnvironmentView):
             for reader in self._readers
             for depth in range(1, len(reader.path))
         }
-        self._group = acting  # path of the group of robots, empty without one
-        self._action_path, self._reward_path = (*acting, "action"), (*acting, "reward")
+        leaves = {reader.path: reader.spec for reader in self._readers}
         self._inner_action = env.full_action_spec[env.action_keys[0]]
         self._inner_done = frozenset(path_of(key) for key in env.done_keys)
         # Robots that end one by one stand still until the root ends: those steps do not count.
-        ends_alone = group is not None and (*acting, "done") in self._inner_done
-        shows_active = any(reader.path == (*acting, "active") for reader in self._readers)
-        self._adds_active = ends_alone and not shows_active
+        ends_alone = group is not None and (*self._group, "done") in self._inner_done
+        self._adds_active = ends_alone and (*self._group, "active") not in leaves
         self._check_reward(env)
-        hidden = bookkeeping_keys(env)
+        hidden, depth = bookkeeping_keys(env), len(self._group)
         outcomes = tuple(
-            unravel_key(path[len(acting) :])
-            for path in (reader.path for reader in self._readers)
-            if path in hidden and path[: len(acting)] == acting
+            unravel_key(path[depth:])
+            for path in leaves
+            if path in hidden and path[:depth] == self._group
         )
-        can = self.capabilities
-        pixels = next((each.spec for each in self._readers if each.path == ("pixels",)), None)
+        can, pixels = self.capabilities, leaves.get(("pixels",))
         is_other = not isinstance(base_of(env), Environment)
         self._shows_pixels = is_other and pixels is not None and pixels.dtype == torch.uint8
         self._episodes = OpenEpisodes(env)
@@ -151,19 +150,18 @@ class AdaptedEnvironment(EnvironmentView):
         )
         self._root: TensorDictBase | None = None
         self._has_failed = False  # within a step
-        self._make_specs()
+        self._make_specs(leaves)
 
-    def _make_specs(self) -> None:
-        acting = self._shapes[self._action_path[:-1]][:-1]
-        leaves: dict[Path, TensorSpec] = {r.path: r.spec for r in self._readers}
+    def _make_specs(self, leaves: dict[Path, TensorSpec]) -> None:
+        shape = self._shapes[self._group]
         if self._adds_active:
-            leaves[(*self._group, "active")] = self._spec_of_flag(*self._shapes[self._group][1:])
+            leaves[(*self._group, "active")] = self._spec_of_flag(*shape[1:])
         self.observation_spec = self._spec(leaves)
-        dimensions = self._dimensions + len(acting) - 1
+        dimensions = self._dimensions + len(shape) - 2
         self._takes_one_hot = is_one_hot(self._inner_action, dimensions)
-        action = action_spec_of(self._inner_action, acting, dimensions)
+        action = action_spec_of(self._inner_action, shape[:-1], dimensions)
         self.full_action_spec = self._spec({self._action_path: action})
-        reward = Unbounded((*acting, 1), device=self.device)
+        reward = Unbounded(shape, device=self.device)
         self.full_reward_spec = self._spec({self._reward_path: reward})
         flags = {path: self._spec_of_flag(*shape[1:]) for path, shape in self._shapes.items()}
         self.full_done_spec = self._spec(
@@ -246,7 +244,7 @@ class AdaptedEnvironment(EnvironmentView):
 
     def _converted_next(self, transition: TensorDictBase) -> TensorDict:
         """Return observations, done flags and reward of the `next` entry of a step."""
-        after, shape = transition.get("next"), self._shapes[self._reward_path[:-1]]
+        after, shape = transition.get("next"), self._shapes[self._group]
         reward = _spread(after.get(self._inner_reward_key), shape).to(torch.float32)
         if self._adds_active:
             # A team may go on to reward robots that stand still.
