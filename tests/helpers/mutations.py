@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -25,9 +25,13 @@ _TEXTS = (
     *("${oc.env:HOME}", "${agent.gamma}", "${trainer.total_frames}", "${", "x${agent.gamma}"),
     "${agent." * 60 + "gamma" + "}" * 60,
 )
+_KEYS: tuple[Any, ...] = ("__class__", "_target_", 0, -1, 10**30, None, True, 1.5, [], {})
 _NUMBERS = (
     *(0, -1, 1, 2, 1000, 10**6, 10**9, 2**31, 2**63 - 1, 2**63, -(2**63), 10**18, 10**30, 10**300),
     *(0.5, -0.5, 1e-300, 1e30, 1e308, math.nan, math.inf, -math.inf, True, False),
+)
+_OTHER_TYPES: tuple[Any, ...] = (
+    *(None, [], [None], {"dict": []}, {"tuple": []}, {"dict": 1}, {"other": 1}, {}),
 )
 
 
@@ -200,25 +204,17 @@ def _tensor(file: StateFile, random: Random) -> str:
     return random.choice(random.choice([*parts.values()]))
 
 
-def _set(values: Callable[[Random], Any]) -> Callable[[StateFile, Random], None]:
-    """Return a change that puts a value to a random place."""
-    return lambda file, random: _slot(file, random).put(values(random))
+def _set(values: Sequence[Any], *kinds: type) -> Callable[[StateFile, Random], None]:
+    """Return a change that puts one of some values in place of a value of a kind."""
 
+    def change(file: StateFile, random: Random) -> None:
+        for _ in range(1000):
+            slot = _slot(file, random)
+            if isinstance(slot.get(), kinds or object):
+                break
+        slot.put(random.choice(values))
 
-def _set_number(file: StateFile, random: Random) -> None:
-    for _ in range(1000):
-        slot = _slot(file, random)
-        if isinstance(slot.get(), int | float):
-            break
-    slot.put(random.choice(_NUMBERS))
-
-
-def _set_text(file: StateFile, random: Random) -> None:
-    for _ in range(1000):
-        slot = _slot(file, random)
-        if isinstance(slot.get(), str):
-            break
-    slot.put(random.choice(_TEXTS))
+    return change
 
 
 def _swap(file: StateFile, random: Random) -> None:
@@ -237,20 +233,7 @@ def _drop(file: StateFile, random: Random) -> None:
 def _rename(file: StateFile, random: Random) -> None:
     pairs = _pairs(file, random)
     if pairs:
-        keys: tuple[Any, ...] = (
-            *_TEXTS,
-            "__class__",
-            "_target_",
-            0,
-            -1,
-            10**30,
-            None,
-            True,
-            1.5,
-            [],
-            {},
-        )
-        random.choice(pairs)[0] = random.choice(keys)
+        random.choice(pairs)[0] = random.choice((*_TEXTS, *_KEYS))
 
 
 def _add(file: StateFile, random: Random) -> None:
@@ -365,19 +348,12 @@ def _metadata(file: StateFile, random: Random) -> None:
 
 
 _CHANGES: list[tuple[str, Callable[[StateFile, Random], None]]] = [
-    ("huge number", _set_number),
-    ("huge number", _set_number),
-    ("number anywhere", _set(lambda random: random.choice(_NUMBERS))),
-    ("text", _set_text),
-    ("text anywhere", _set(lambda random: random.choice(_TEXTS))),
-    (
-        "wrong type",
-        _set(
-            lambda random: random.choice(
-                (None, [], [None], {"dict": []}, {"tuple": []}, {"dict": 1}, {"other": 1}, {})
-            )
-        ),
-    ),
+    ("huge number", _set(_NUMBERS, int, float)),
+    ("huge number", _set(_NUMBERS, int, float)),
+    ("number anywhere", _set(_NUMBERS)),
+    ("text", _set(_TEXTS, str)),
+    ("text anywhere", _set(_TEXTS)),
+    ("wrong type", _set(_OTHER_TYPES)),
     ("swap", _swap),
     ("drop", _drop),
     ("drop", _drop),
