@@ -43,7 +43,7 @@ def find_browser() -> str | None:
 
 
 def evaluate(definitions: str, body: str, folder: Path) -> Any:
-    """Return what statements return after a script without document, in Node or else Chromium.
+    """Return the result of statements after a script without document, in Node or else Chromium.
 
     Both have the same engine; Node starts in a tenth of a second.
     """
@@ -59,7 +59,7 @@ def evaluate(definitions: str, body: str, folder: Path) -> Any:
 
 
 def open_page(page: str, body: str, folder: Path) -> Any:
-    """Return what statements return in a page of HTML, and check that no errors are logged."""
+    """Return the result of statements in a page of HTML, and check that no errors are logged."""
     browser = find_browser()
     if browser is None:
         pytest.skip("no browser is installed")

@@ -62,7 +62,7 @@ class DamagedRun:
     kind: str
 
     def __str__(self) -> str:
-        """Return what is damaged, and how."""
+        """Return the damaged file, and the kind of damage."""
         return f"{self.agent} {self.file.name}: {self.kind}"
 
 

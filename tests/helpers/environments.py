@@ -70,7 +70,7 @@ class SeededEnv(Environment):
         raise NotImplementedError
 
     def _observation(self) -> Tensor:
-        """Return the observation of the current numbers, in memory of its own."""
+        """Return the observation of the current numbers, in separate memory."""
         raise NotImplementedError
 
     def _judge(self, action: Tensor) -> tuple[Tensor, Tensor]:

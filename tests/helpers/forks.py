@@ -34,7 +34,7 @@ def forked(work: Callable[[], object]) -> Any:
 
 
 def result_of(work: Callable[[], object]) -> Any:
-    """Do work in a process of its own, and return the result."""
+    """Do work in a separate process, and return the result."""
     context = fork_server()
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(sender, cloudpickle.dumps(work)))

@@ -19,7 +19,7 @@ _SECONDS = 240.0  # that the processes may take; less than the patience of `join
 def on_gloo_ranks(count: int, work: Callable[[Processes], object], folder: Path) -> list[Any]:
     """Do work, a function of a module, in several processes, and return their results by rank.
 
-    A result is what `torch.save` can write, or the exit code of a process that ended without one.
+    A result is an object that `torch.save` can write, or the exit code of a process without one.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

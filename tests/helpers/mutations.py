@@ -1,4 +1,4 @@
-"""Seeded damage of files: of their bytes, and of what they say in a form that is valid again."""
+"""Seeded damage of files: of their bytes, and of their contents in a form that is valid again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class StateFile:
         metadata: metadata but for the checksum and the state.
         tree: the state as JSON.
         tensors: dtype, shape and bytes of each tensor by name.
-        header: changes of what the header says of a tensor, by name and entry.
+        header: changes of the header, by the name of a tensor and its entry.
     """
 
     metadata: dict[str, Any]

@@ -16,7 +16,7 @@ from trainers.components.component import Component
 
 
 class Ended(NamedTuple):
-    """Exit code of a call of the program, and what it has written to its two outputs."""
+    """Exit code of a call of the program, and the texts of its two outputs."""
 
     code: int
     out: str
@@ -29,7 +29,7 @@ class Ended(NamedTuple):
         return line.removeprefix("error: ")
 
     def report(self) -> str:
-        """Return what a command has printed that succeeded."""
+        """Return the output of a command that succeeded."""
         assert self.code == 0, self.err
         return self.out
 

@@ -1,4 +1,4 @@
-"""The program in processes of its own, which start soon."""
+"""The program in separate processes, which start soon."""
 
 import os
 import signal

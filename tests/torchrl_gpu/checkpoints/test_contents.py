@@ -60,7 +60,7 @@ def test_only_whole_numbers_in_range_count(value: Any) -> None:
         check_count(value, "frames")
 
 
-def test_only_what_a_content_causes_is_called_damage() -> None:
+def test_only_errors_by_the_content_of_a_file_are_called_damage() -> None:
     path = Path("a.safetensors")
     said = r"^checkpoint=a\.safetensors: damaged or edited: "
     with pytest.raises(ConfigurationError, match=said), reading(path):

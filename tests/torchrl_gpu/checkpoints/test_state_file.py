@@ -289,7 +289,7 @@ def test_more_values_than_a_file_may_hold_are_not_saved(path: Path) -> None:
     assert load_state(path) == {"before": 1}
 
 
-def test_what_is_not_a_file_that_can_be_looked_up_is_rejected(tmp_path: Path) -> None:
+def test_a_path_without_a_file_is_rejected(tmp_path: Path) -> None:
     for missing in (tmp_path / "none.safetensors", tmp_path):
         with pytest.raises(ConfigurationError, match="file not found"):
             load_state(missing)

@@ -1,4 +1,4 @@
-"""Datasets of both formats: there and back bit for bit, and what other programs find in them."""
+"""Datasets of both formats: there and back bit for bit, and as other programs read them."""
 
 import json
 import re
@@ -117,7 +117,7 @@ def test_a_lerobot_dataset_has_the_documented_layout(tmp_path: Path) -> None:
 
 
 def of_another_program(path: Path, drop: set[str]) -> None:
-    """Remove from a LeRobot dataset what only this library writes."""
+    """Remove from a LeRobot dataset the parts that only this library writes."""
     for edges in path.glob("meta/torchrl_gpu*"):
         edges.unlink()
     info = json.loads((path / "meta" / "info.json").read_text())
@@ -206,7 +206,7 @@ def test_a_missing_package_is_named_with_its_extra(
         written(tmp_path / "other", format)
 
 
-def test_what_is_no_dataset_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_dataset_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="folder not found"):
         open_dataset(tmp_path / "nothing")
     with pytest.raises(ConfigurationError, match="cannot be read: File name too long"):

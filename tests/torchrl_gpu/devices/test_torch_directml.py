@@ -32,7 +32,7 @@ def _libraries(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("_libraries")
-def test_missing_device_ends_in_one_line_that_names_what_works() -> None:
+def test_missing_device_ends_in_one_line_that_names_working_devices() -> None:
     with pytest.raises(ConfigurationError, match=r"^device=directml .*cpu"):
         resolve_device("directml")
     # The package stays out of this process, where it could end a later backward pass.

@@ -395,7 +395,7 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
 
 
 @pytest.mark.parametrize("env", [gymnasium.make("CartPole-v1"), "fanuc"])
-def test_what_is_not_an_environment_of_torchrl_is_refused(env: Any) -> None:
+def test_objects_that_are_not_environments_of_torchrl_are_refused(env: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"use envs\.GymnasiumEnv or TorchRL's GymWrapper"):
         as_environment(env)
 

@@ -48,7 +48,7 @@ class Drawn(IdentityEnv):
         (torch.zeros(4, 4, dtype=torch.uint8), r"one of torch.uint8 \[4, 4\]"),
     ],
 )
-def test_what_is_not_a_picture_is_refused(picture: Any, found: str) -> None:
+def test_results_that_are_not_pictures_are_refused(picture: Any, found: str) -> None:
     env = Drawn()
     env.picture = picture
     expected = (

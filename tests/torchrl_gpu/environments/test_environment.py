@@ -154,7 +154,7 @@ def test_capabilities_are_known_before_the_environment_is_built(
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
-def test_gymnasium_makes_no_environment_to_know_what_settings_determine(
+def test_gymnasium_makes_no_environment_to_know_its_capabilities(
     vectorization: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings: dict[str, Any] = {"name": "CartPole-v1", "num_envs": 2}

@@ -49,7 +49,7 @@ class WholeGraph(Execution):
 
 
 class InParts(WholeGraph):
-    """Leaves to Python what torch cannot trace, as `compile` does."""
+    """Leaves to Python the code that torch cannot trace, as `compile` does."""
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compile(function, backend="eager", options={**CHECKS}, **ISOLATION)

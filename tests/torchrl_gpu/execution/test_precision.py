@@ -1,4 +1,4 @@
-"""Precisions of an execution: which networks compute in them, and what stays float32."""
+"""Precisions of an execution: the networks that compute in them, and the float32 values."""
 
 import copy
 from typing import Any

@@ -78,7 +78,7 @@ def test_settings_are_those_of_the_environment() -> None:
 
 
 @pytest.mark.parametrize("seed", [1.5, "12", -1, [1, None], [0, -1], [1.0, 2.0], np.array(0.5)])
-def test_seeds_that_are_no_whole_numbers_are_refused(seed: Any) -> None:
+def test_seeds_that_are_not_whole_numbers_are_refused(seed: Any) -> None:
     with (
         closing(gymnasium.make_vec(MARINENAV, num_envs=2)) as envs,
         pytest.raises(ConfigurationError, match=r"^seed=.*: use whole numbers from 0, or None"),

@@ -225,7 +225,7 @@ def test_a_first_step_that_does_not_fit_is_refused(
     assert len(buffer) == 4
 
 
-def test_rows_that_are_no_transitions_are_never_sampled() -> None:
+def test_rows_that_are_not_transitions_are_never_sampled() -> None:
     stream, buffer = Stream(vector_spec(4), done_probability=0.0), vector_buffer()
     active = torch.zeros(4, 1, dtype=torch.bool)
     buffer.extend(stream.step().set("active", active))

@@ -1,4 +1,4 @@
-"""A replay that is saved as a whole, or in parts: what is new since the save before."""
+"""A replay that is saved as a whole, or in parts, each with the data since the save before."""
 
 import pickle
 
@@ -120,7 +120,7 @@ def test_a_part_stays_as_it_is_for_as_many_steps_as_it_says(kind: str, steps: in
     assert all(map(torch.equal, before.values(), taken(part).values()))
 
 
-def test_a_part_is_as_large_as_what_is_new() -> None:
+def test_a_part_is_as_large_as_its_new_data() -> None:
     stream, buffer = StackStream(ENVS), make("uniform", capacity=6_000)
     sizes = []
     since: tuple[int, ...] = ()
@@ -137,7 +137,7 @@ def test_a_part_is_as_large_as_what_is_new() -> None:
 
 
 @pytest.mark.parametrize("since", [(10**6, 10**6, 10**6), (1,)])
-def test_a_part_since_what_never_was_is_whole(since: tuple[int, ...]) -> None:
+def test_a_part_since_a_state_that_never_existed_is_whole(since: tuple[int, ...]) -> None:
     stream, buffer = StackStream(ENVS), make("uniform")
     for _ in range(10):
         buffer.extend(stream.step())
