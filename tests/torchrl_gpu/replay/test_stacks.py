@@ -1,5 +1,6 @@
-"""Stacks of frames, stored as single frames and rebuilt in samples."""
+"""Transitions over several steps, and stacks of frames that are stored as single frames."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def make(
     capacity: int,
     n_step: int = 1,
     device: torch.device = CPU,
+    stacks: Mapping[str, int] | None = STACKS,
 ) -> ReplayBuffer:
     return kind(
         capacity,
@@ -48,7 +50,7 @@ def make(
         device,
         n_step=n_step,
         gamma=GAMMA,
-        frame_stacks=STACKS,
+        frame_stacks=stacks,
     )
 
 
@@ -98,6 +100,7 @@ def check_sample(sample: TensorDict, stream: StackStream, n_step: int) -> None:
     everything = stream.everything()
     number = sample["number"]
     last = stream.last_numbers(number, n_step)
+    assert torch.equal(sample["action"], everything["action"][number])
     for key in ("pixels", "corner", "speed"):
         assert torch.equal(sample[key], everything[key][number]), key
         assert torch.equal(sample["next", key], everything["next", key][last]), key
@@ -120,15 +123,21 @@ def numbered(buffer: ReplayBuffer, draws: int) -> TensorDict:
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("stacks", [STACKS, None], ids=["frames", "whole"])
 @pytest.mark.parametrize(
     ("n_step", "done_probability", "num_envs", "capacity"),
     [(1, 0.0, 3, 64), (3, 0.1, 1, 9), (3, 0.1, 5, 103), (1, 1.0, 3, 64)],
 )
 def test_sampled_stacks_are_those_that_the_agent_observed(
-    kind: type[ReplayBuffer], n_step: int, done_probability: float, num_envs: int, capacity: int
+    kind: type[ReplayBuffer],
+    stacks: Mapping[str, int] | None,
+    n_step: int,
+    done_probability: float,
+    num_envs: int,
+    capacity: int,
 ) -> None:
     stream = StackStream(num_envs, done_probability, interruption_probability=0.02)
-    buffer = make(kind, num_envs, capacity, n_step)
+    buffer = make(kind, num_envs, capacity, n_step, stacks=stacks)
     for step in range(1, 113):
         buffer.extend(stream.step())
         if step > 12 and step % 16:
@@ -149,10 +158,13 @@ def test_equal_frames_are_no_obstacle(brightest: int) -> None:
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
+@pytest.mark.parametrize("stacks", [STACKS, None], ids=["frames", "whole"])
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_steps_that_only_reset_are_not_sampled(kind: type[ReplayBuffer], n_step: int) -> None:
+def test_steps_that_only_reset_are_not_sampled(
+    kind: type[ReplayBuffer], stacks: Mapping[str, int] | None, n_step: int
+) -> None:
     stream = StackStream(3, 0.2, reset_steps=True)
-    buffer = make(kind, 3, 120, n_step)
+    buffer = make(kind, 3, 120, n_step, stacks=stacks)
     for _ in range(80):
         buffer.extend(stream.step())
     sample = numbered(buffer, 2000)
@@ -161,6 +173,7 @@ def test_steps_that_only_reset_are_not_sampled(kind: type[ReplayBuffer], n_step:
     oldest = int(sample["number"].min())
     expected = active[oldest:].nonzero().squeeze(1) + oldest
     assert sample["number"].unique().tolist() == expected.tolist()
+    assert len(buffer) == len(expected)
 
 
 def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() -> None:
