@@ -176,17 +176,21 @@ def test_steps_that_only_reset_are_not_sampled(
     assert len(buffer) == len(expected)
 
 
-def test_an_episode_that_began_before_is_sampled_once_its_stack_is_complete() -> None:
+@pytest.mark.parametrize("before", [0, 6])
+def test_an_episode_is_sampled_after_steps_that_are_not_stored_once_its_stack_is_complete(
+    before: int,
+) -> None:
     stream = StackStream(2, done_probability=0.0)
-    for _ in range(10):
-        stream.step()
     buffer = make(ReplayBuffer, 2, 100)
-    for _ in range(8):
-        buffer.extend(stream.step())
+    for step in range(before + 18):
+        transition = stream.step()
+        if not before <= step < before + 10:
+            buffer.extend(transition)
     sample = numbered(buffer, 500)
     check_sample(sample, stream, 1)
     # The fourth root is the first whose frames are all stored.
-    assert sample["number"].unique().tolist() == list(range(2 * (10 + FRAMES - 1), 2 * 18))
+    complete = [*range(before), *range(before + 10 + FRAMES - 1, before + 18)]
+    assert sample["number"].unique().tolist() == [2 * n + env for n in complete for env in (0, 1)]
 
 
 @pytest.mark.parametrize("kind", BUFFERS)
