@@ -104,7 +104,7 @@ class ReplayBuffer(CheckedFields):
             for name, tensor in self._tensors.items()
             if name.startswith("steps.")
         }
-        self._stacks = FrameStacks(spec.stacks, self._rows, self._steps)
+        self._stacks = FrameStacks(spec, self._rows, self._steps)
         # Views by place; tensors of one dimension are the fastest to gather from.
         self._by_place = {name: self._steps[name].flatten(0, 1) for name in ("slots", "action")}
         for name in ("reward", "terminated", "truncated"):

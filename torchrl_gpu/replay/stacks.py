@@ -1,12 +1,10 @@
 """Stacks of frames in a replay buffer that stores each frame once."""
 
-from collections.abc import Mapping
-
 import torch
 from tensordict import TensorDictBase
 from torch import Tensor
 
-from torchrl_gpu.replay.storage import Key
+from torchrl_gpu.replay.storage import Key, StorageSpec
 
 
 class FrameStacks:
@@ -17,20 +15,16 @@ class FrameStacks:
     stands for all frames before it.
 
     Args:
-        stacks: number of frames of each observation that is a stack.
+        spec: lengths of the stacks.
         rows: rows of each observation.
         steps: tensors per step: `slots` [steps, num_envs, 2] of the root and the next observation
             and, if there are stacks, `age` [steps, num_envs].
-
-    Attributes:
-        history: number of frames before the newest one in the longest stack.
     """
 
     def __init__(
-        self, stacks: Mapping[Key, int], rows: dict[Key, Tensor], steps: dict[str, Tensor]
+        self, spec: StorageSpec, rows: dict[Key, Tensor], steps: dict[str, Tensor]
     ) -> None:
-        self.history = max(stacks.values(), default=1) - 1
-        self._stacks = stacks
+        self.history, self._stacks = spec.history, spec.stacks
         self._rows = rows
         self._steps = steps
         slots = steps["slots"]
