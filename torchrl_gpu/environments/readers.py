@@ -106,7 +106,7 @@ def _reader(
             "of up to three dimensions, and pixels (C, H, W) or (H, W, C) of uint8, or of floats "
             "bounded by 0 and 1"
         )
-    if _is_choice(spec) and dtype != torch.bool:
+    if is_choice(spec) and dtype != torch.bool:
         classes = int(spec.space.n)
         flat = (*batch, prod(shape) * classes)
         return Reader(path, batch, Bounded(0.0, 1.0, flat, device, torch.float32), classes)
@@ -114,10 +114,9 @@ def _reader(
     return Reader(path, batch, _float_spec(spec, flat))
 
 
-def _is_choice(spec: TensorSpec) -> bool:
+def is_choice(spec: TensorSpec) -> bool:
     """Return whether the numbers of a spec are those of one choice each."""
-    others = OneHot | MultiCategorical | Binary
-    return isinstance(spec, Categorical) and not isinstance(spec, others)
+    return isinstance(spec, Categorical) and not isinstance(spec, MultiCategorical | Binary)
 
 
 def _is_of_unit_range(spec: TensorSpec) -> bool:
@@ -151,7 +150,7 @@ def action_spec_of(spec: TensorSpec, batch: tuple[int, ...], dimensions: int) ->
         return _float_spec(spec, (*batch, size))
     if isinstance(spec, MultiCategorical) and size == 1:
         return Categorical(int(spec.nvec.max()), batch, device=spec.device)
-    if _is_choice(spec) and size == 1:
+    if is_choice(spec) and size == 1:
         return Categorical(int(spec.space.n), batch, device=spec.device)
     return spec.clone().expand(*batch, *spec.shape[dimensions:])
 

@@ -6,20 +6,12 @@ from typing import Literal
 import torch
 from tensordict import NestedKey
 from torch import Tensor
-from torchrl.data import (
-    Binary,
-    Bounded,
-    Categorical,
-    Composite,
-    MultiCategorical,
-    MultiOneHot,
-    OneHot,
-    TensorSpec,
-)
+from torchrl.data import Binary, Bounded, Composite, MultiCategorical, MultiOneHot, TensorSpec
 from torchrl.envs import EnvBase
 
 from torchrl_gpu.environments.adapter import as_environment
 from torchrl_gpu.environments.environment import group_of, mask_of
+from torchrl_gpu.environments.readers import is_choice
 from torchrl_gpu.errors import ConfigurationError
 
 ActionKind = Literal["continuous", "discrete"]
@@ -95,11 +87,10 @@ def action_kind(action_spec: TensorSpec) -> ActionKind:
     """
     if isinstance(action_spec, Bounded) and action_spec.dtype.is_floating_point:
         return "continuous"
-    several = isinstance(action_spec, MultiCategorical | MultiOneHot | Binary)
-    if isinstance(action_spec, Categorical) and not (several or isinstance(action_spec, OneHot)):
+    if is_choice(action_spec):
         return "discrete"
     hint = ""
-    if several:
+    if isinstance(action_spec, MultiCategorical | MultiOneHot | Binary):
         hint = "; of a Gymnasium environment, env=gym offers all combinations as one choice"
     raise ConfigurationError(
         f"action_spec: {type(action_spec).__name__} is neither Bounded with floating-point values "
