@@ -61,13 +61,6 @@ def test_adam_has_the_options_of_its_device(accelerator: torch.device) -> None:
         assert {flag: group[flag] for flag in options} == options
 
 
-def test_every_parameter_group_has_its_own_learning_rate() -> None:
-    groups = [{"params": nn.Linear(2, 2).parameters()} for _ in range(2)]
-    one, other = adam(groups, 1e-3, CPU).param_groups
-    one["lr"].mul_(2.0)
-    assert (one["lr"].item(), other["lr"].item()) == pytest.approx((2e-3, 1e-3))
-
-
 def test_a_loaded_rate_is_a_tensor_and_the_step_stays_that_of_the_device() -> None:
     parameter = nn.Parameter(torch.zeros(2))
     optimizer = adam([parameter], 1e-3, CPU)

@@ -48,12 +48,6 @@ def test_an_updated_tree_equals_a_rebuilt_one(size: int) -> None:
     assert torch.equal(seeded_draw(rebuilt, 1000), seeded_draw(tree, 1000))
 
 
-def test_a_repeated_leaf_gets_the_largest_of_its_priorities() -> None:
-    tree = filled(torch.tensor([1.0, 9.0, 1.0]))
-    tree.update(torch.tensor([1, 2, 1, 1]), torch.tensor([0.5, 4.0, 3.0, 2.0]))
-    assert tree.leaves.tolist() == [1.0, 3.0, 4.0]
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_leaves_are_drawn_in_proportion_to_their_priorities(size: int) -> None:
     torch.manual_seed(0)
