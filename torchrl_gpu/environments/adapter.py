@@ -21,6 +21,7 @@ from torchrl_gpu.environments.bookkeeping import (
     transforms_of,
     unit_pictures,
 )
+from torchrl_gpu.environments.capabilities import Capabilities
 from torchrl_gpu.environments.environment import (
     DONE_NAMES,
     Environment,
@@ -87,19 +88,10 @@ class AdaptedEnvironment(EnvironmentView):
     """Wraps a TorchRL environment as an `Environment`; see `as_environment`."""
 
     def __init__(self, env: EnvBase) -> None:
-        if any(isinstance(transform, VecGymEnvTransform) for transform in transforms_of(env)):
-            raise ConfigurationError(
-                "env: a GymEnv with num_envs loses the last observation of every episode; "
-                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
-            )
-        if any(isinstance(transform, ActionMask) for transform in transforms_of(env)):
-            raise ConfigurationError(
-                "env: agents do not read the masks of ActionMask; leave it out, and let the "
-                "environment answer illegal actions with a low reward"
-            )
+        _check_transforms(env)
         group = group_of(env)
-        self_device = env.device or next(iter(env.full_action_spec.values(True, True))).device
-        super().__init__(env, (prod(env.batch_size),), self_device)
+        device = env.device or next(iter(env.full_action_spec.values(True, True))).device
+        super().__init__(env, (prod(env.batch_size),), device)
         self._dimensions = len(env.batch_size)
         # Path of the group of robots, empty without one.
         self._group: Path = () if group is None else (group,)
@@ -124,23 +116,27 @@ class AdaptedEnvironment(EnvironmentView):
         ends_alone = group is not None and (*self._group, "done") in self._inner_done
         self._adds_active = ends_alone and (*self._group, "active") not in leaves
         self._check_reward(env)
-        hidden, depth = bookkeeping_keys(env), len(self._group)
-        outcomes = tuple(
-            unravel_key(path[depth:])
-            for path in leaves
-            if path in hidden and path[:depth] == self._group
-        )
-        can, pixels = self.capabilities, leaves.get(("pixels",))
-        is_other = not isinstance(base_of(env), Environment)
+        pixels, is_other = leaves.get(("pixels",)), not isinstance(base_of(env), Environment)
         self._shows_pixels = is_other and pixels is not None and pixels.dtype == torch.uint8
         self._episodes = OpenEpisodes(env)
+        self._root: TensorDictBase | None = None
+        self._has_failed = False  # within a step
+        self.capabilities = self._adapted_capabilities(leaves)
+        self._make_specs(leaves)
+
+    def _adapted_capabilities(self, leaves: Mapping[Path, TensorSpec]) -> Capabilities:
+        """Return the capabilities of the wrapped environment that its transforms leave to it."""
+        can, hidden, depth = self.capabilities, bookkeeping_keys(self.env), len(self._group)
+        outcomes = (
+            path[depth:] for path in leaves if path in hidden and path[:depth] == self._group
+        )
         takes_values = self._inner_action.dtype.is_floating_point
-        changed = {key for transform in transforms_of(env) for key in transform.in_keys_inv}
-        keeps_actions = changed.isdisjoint(base_of(env).action_keys)
-        self.capabilities = replace(
+        changed = {key for transform in transforms_of(self.env) for key in transform.in_keys_inv}
+        keeps_actions = changed.isdisjoint(base_of(self.env).action_keys)
+        return replace(
             can,
             discrete_actions=can.discrete_actions if takes_values else None,
-            outcome_keys=can.outcome_keys + outcomes,
+            outcome_keys=(*can.outcome_keys, *map(unravel_key, outcomes)),
             action_range=can.action_range if keeps_actions else None,
             frame_stacks={},
             elements={},
@@ -148,9 +144,6 @@ class AdaptedEnvironment(EnvironmentView):
             can_render=can.can_render or self._shows_pixels,
             has_state=can.has_state or self._episodes.are_known,
         )
-        self._root: TensorDictBase | None = None
-        self._has_failed = False  # within a step
-        self._make_specs(leaves)
 
     def _make_specs(self, leaves: dict[Path, TensorSpec]) -> None:
         shape = self._shapes[self._group]
@@ -355,6 +348,21 @@ class AdaptedEnvironment(EnvironmentView):
             raise ConfigurationError(
                 f"the saved transforms do not match those of this environment: {error}"
             ) from error
+
+
+def _check_transforms(env: EnvBase) -> None:
+    """Refuse transforms from which no agent can learn."""
+    for transform in transforms_of(env):
+        if isinstance(transform, VecGymEnvTransform):
+            raise ConfigurationError(
+                "env: a GymEnv with num_envs loses the last observation of every episode; "
+                "batch it by SerialEnv or ParallelEnv, or use envs.gym.GymnasiumEnv"
+            )
+        if isinstance(transform, ActionMask):
+            raise ConfigurationError(
+                "env: agents do not read the masks of ActionMask; leave it out, and let the "
+                "environment answer illegal actions with a low reward"
+            )
 
 
 def _shapes(state: Mapping[str, Any]) -> Any:
