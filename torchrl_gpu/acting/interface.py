@@ -94,47 +94,27 @@ class PolicyInterface:
                 another shape or dtype, or an array holds NaN or infinity. Tensors are not
                 tested, which would wait for their device.
         """
-        leaves = dict(self.observation_spec.items(include_nested=True, leaves_only=True))
+        leaves = self.leaves
+        names = ", ".join(leaves)
         if not isinstance(observation, Mapping):
             if len(leaves) > 1:
                 raise ConfigurationError(
-                    f"observation: this policy reads several, by name: {', '.join(self.leaves)}"
+                    f"observation: this policy reads several, by name: {names}"
                 )
             observation = dict.fromkeys(leaves, observation)
         given = by_name(observation)
-        if given.keys() != self.leaves.keys():
+        if given.keys() != leaves.keys():
             raise ConfigurationError(
-                f"observation: this policy reads {', '.join(self.leaves)}, "
-                f"not {', '.join(given) or 'nothing'}"
+                f"observation: this policy reads {names}, not {', '.join(given) or 'nothing'}"
             )
-        tensors, batches = {}, set()
-        for key, leaf in leaves.items():
-            name = name_of_key(key)
-            tensor = _tensor(name, given[name])
-            shape = leaf.shape[1:]
-            batch = tensor.shape[: tensor.dim() - len(shape)]
-            is_real = leaf.dtype.is_floating_point and not tensor.is_complex()
-            has_dtype = is_real or tensor.dtype == leaf.dtype
-            if tensor.shape != (*batch, *shape):
-                raise ConfigurationError(
-                    f'observation "{name}" has shape {list(tensor.shape)}; it has to end with '
-                    f"{list(shape)}"
-                )
-            if not has_dtype:
-                raise ConfigurationError(
-                    f'observation "{name}" has dtype {_name_of_dtype(tensor.dtype)}; it has to be '
-                    f"{_name_of_dtype(leaf.dtype)}"
-                )
-            # Not every device has float64, the dtype of most NumPy arrays.
-            tensor = tensor.to(leaf.dtype)
-            if not isinstance(given[name], Tensor) and not tensor.isfinite().all():
-                raise ConfigurationError(f'observation "{name}" holds NaN or infinity')
-            tensors[key] = tensor.to(device)
-            batches.add(batch)
+        tensors = [_checked(name, given[name], leaf) for name, leaf in leaves.items()]
+        pairs = zip(tensors, leaves.values(), strict=True)
+        batches = {tensor.shape[: tensor.dim() - len(leaf.shape) + 1] for tensor, leaf in pairs}
         if len(batches) > 1:
             found = ", ".join(str(list(batch)) for batch in sorted(batches))
             raise ConfigurationError(f"observation: the batch sizes differ: {found}")
-        return tensors
+        keys = self.observation_spec.keys(include_nested=True, leaves_only=True)
+        return {key: tensor.to(device) for key, tensor in zip(keys, tensors, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the interface as plain values and tensors."""
@@ -225,18 +205,34 @@ def _name_of_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _tensor(name: str, given: Any) -> Tensor:
-    """Return an observation as a tensor, on its own device or the host."""
-    if isinstance(given, Tensor):
-        return given
+def _checked(name: str, given: Any, leaf: TensorSpec) -> Tensor:
+    """Return an observation as a tensor of the dtype of its spec, on its own device or the host."""
+    is_tensor = isinstance(given, Tensor)
     try:
         # Torch has neither negative strides nor read-only memory: such arrays are copied.
-        return torch.as_tensor(np.require(given, requirements=["C", "W"]))
+        array = given if is_tensor else np.require(given, requirements=["C", "W"])
+        tensor = torch.as_tensor(array)
     except (TypeError, ValueError) as error:
         kind = type(given).__name__
         raise ConfigurationError(
             f'observation "{name}" has to be an array or tensor of numbers, not {kind}'
         ) from error
+    shape = leaf.shape[1:]
+    if tensor.shape[max(0, tensor.dim() - len(shape)) :] != shape:
+        raise ConfigurationError(
+            f'observation "{name}" has shape {list(tensor.shape)}; it has to end with {list(shape)}'
+        )
+    is_real = leaf.dtype.is_floating_point and not tensor.is_complex()
+    if not is_real and tensor.dtype != leaf.dtype:
+        raise ConfigurationError(
+            f'observation "{name}" has dtype {_name_of_dtype(tensor.dtype)}; it has to be '
+            f"{_name_of_dtype(leaf.dtype)}"
+        )
+    # Not every device has float64, the dtype of most NumPy arrays.
+    tensor = tensor.to(leaf.dtype)
+    if not is_tensor and not tensor.isfinite().all():
+        raise ConfigurationError(f'observation "{name}" holds NaN or infinity')
+    return tensor
 
 
 def _state_of(leaf: TensorSpec) -> dict[str, Any]:
