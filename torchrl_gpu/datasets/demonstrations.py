@@ -1,6 +1,6 @@
 """Demonstrations: the episodes of a dataset, checked for the agent that learns from them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -45,7 +45,25 @@ def load_demonstrations(
     """
     dataset = check_demonstrations(path)
     where = f"{SETTING}={path}"
-    tables = dataset.about.get("action_table", action_table), action_table
+    _check_table(dataset, action_table, where)
+    _check_range(dataset.action_range, action_spec, where)
+    leaves = observation_spec.items(include_nested=True, leaves_only=True)
+    specs = {name_of_key(key): leaf for key, leaf in leaves}
+    episodes = []
+    for number, episode in enumerate(dataset):
+        if missing := specs.keys() - episode.observations.keys():
+            known = ", ".join(episode.observations)
+            raise ConfigurationError(
+                f"{where}: it has no observation {min(missing)}, which the agent reads; "
+                f"it has: {known}"
+            )
+        episodes.append(_checked(episode, specs, action_spec, f"{where}: episode {number}"))
+    return episodes
+
+
+def _check_table(dataset: Dataset, table: Sequence[Sequence[float]] | None, where: str) -> None:
+    """Refuse row numbers of another table, and of none."""
+    tables = dataset.about.get("action_table", table), table
     with reading_dataset(dataset.path):  # which holds the table in float32
         saved, own = (None if each is None else torch.tensor(each).float() for each in tables)
     is_same = torch.equal(saved, own) if saved is not None and own is not None else saved is own
@@ -55,31 +73,6 @@ def load_demonstrations(
             if own is not None
             else f"{where}: its actions are row numbers of a table; this agent's are continuous"
         )
-    _check_range(dataset.action_range, action_spec, where)
-    leaves = observation_spec.items(include_nested=True, leaves_only=True)
-    specs = {name_of_key(key): leaf for key, leaf in leaves}
-    episodes = []
-    for number, episode in enumerate(dataset):
-        at = f"{where}: episode {number}"
-        if missing := specs.keys() - episode.observations.keys():
-            known = ", ".join(episode.observations)
-            raise ConfigurationError(
-                f"{where}: it has no observation {min(missing)}, which the agent reads; "
-                f"it has: {known}"
-            )
-        observations = {n: _cast(episode.observations[n], leaf) for n, leaf in specs.items()}
-        for name, leaf in specs.items():
-            _check_like(observations[name], leaf, f'{at}: observation "{name}"')
-        action = _cast(episode.action, action_spec)
-        _check_action(action, action_spec, at)
-        action = action.to(action_spec.dtype)  # discrete ones may be of a smaller dtype
-        _check_finite(episode.reward, f"{at}: reward")
-        flags = (episode.reward, episode.terminated, episode.truncated)
-        lengths = {len(each) for each in (action, *flags)}
-        if lengths | {len(x) - 1 for x in observations.values()} != {len(episode)}:
-            raise ConfigurationError(f"{at}: its columns have different lengths")
-        episodes.append(Episode(observations, action, *flags))
-    return episodes
 
 
 def _check_range(action_range: tuple[Tensor, Tensor] | None, spec: TensorSpec, where: str) -> None:
@@ -96,13 +89,24 @@ def _check_range(action_range: tuple[Tensor, Tensor] | None, spec: TensorSpec, w
             )
 
 
-def _cast(values: Tensor, spec: TensorSpec) -> Tensor:
-    """Return floating numbers in the dtype of the agent, as environments of Gymnasium give them."""
-    is_number = values.dtype.is_floating_point and spec.dtype.is_floating_point
-    return values.to(spec.dtype) if is_number else values
+def _checked(
+    episode: Episode, specs: Mapping[str, TensorSpec], action_spec: TensorSpec, at: str
+) -> Episode:
+    """Return an episode with the observations of an agent alone, in the dtypes of its specs."""
+    observations = {
+        name: _like(episode.observations[name], leaf, f'{at}: observation "{name}"')
+        for name, leaf in specs.items()
+    }
+    action = _checked_action(episode.action, action_spec, at)
+    _check_finite(episode.reward, f"{at}: reward")
+    flags = (episode.reward, episode.terminated, episode.truncated)
+    lengths = {len(each) for each in (action, *flags)}
+    if lengths | {len(x) - 1 for x in observations.values()} != {len(episode)}:
+        raise ConfigurationError(f"{at}: its columns have different lengths")
+    return Episode(observations, action, *flags)
 
 
-def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
+def _checked_action(action: Tensor, spec: TensorSpec, at: str) -> Tensor:
     if action_kind(spec) == "discrete":
         is_whole = not (action.dtype.is_floating_point or action.dtype == torch.bool)
         if action.dim() != 1 or not is_whole:
@@ -113,15 +117,19 @@ def _check_action(action: Tensor, spec: TensorSpec, at: str) -> None:
         action = action.to(torch.int64)  # torch compares no larger unsigned numbers
         low, high = torch.zeros(1), torch.tensor([spec.space.n - 1])
     else:
-        _check_like(action, spec, f"{at}: action")
+        action = _like(action, spec, f"{at}: action")
         low, high = (bound.cpu() for bound in action_bounds(spec))
     if len(action) and not ((action >= low) & (action <= high)).all():
         raise ConfigurationError(
             f"{at}: an action lies outside {low.min():g} to {high.max():g}, the range of the agent"
         )
+    return action.to(spec.dtype)
 
 
-def _check_like(values: Tensor, spec: TensorSpec, what: str) -> None:
+def _like(values: Tensor, spec: TensorSpec, what: str) -> Tensor:
+    """Return values as a spec has them; environments of Gymnasium give numbers of other dtypes."""
+    if values.dtype.is_floating_point and spec.dtype.is_floating_point:
+        values = values.to(spec.dtype)
     for name, found, expected in (
         ("shape", list(values.shape[1:]), list(spec.shape[1:])),
         ("dtype", values.dtype, spec.dtype),
@@ -129,6 +137,7 @@ def _check_like(values: Tensor, spec: TensorSpec, what: str) -> None:
         if found != expected:
             raise ConfigurationError(f"{what} has {name} {found}; the agent's has {expected}")
     _check_finite(values, what)
+    return values
 
 
 def _check_finite(values: Tensor, what: str) -> None:
