@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensordict import TensorDictBase
 from torchrl.data import Binary, Bounded, Composite, Unbounded
 
 from agents.base import Agent
@@ -11,6 +12,10 @@ from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.state_file import save_state
 from torchrl_gpu.environments.capabilities import Capabilities
 from trainers import TrainedPolicy, load_policy
+from trainers.components.component import record
+from trainers.evaluation.evaluation import Evaluation
+from trainers.exporting.contract import Contract
+from trainers.exporting.writing import export_policy
 from trainers.runs.policy_files import LAYOUT
 
 # A vector under a nested key, a set with its mask, and a stack of two images.
@@ -22,24 +27,44 @@ MANY = Composite(
     shape=(1,),
 )
 
+RESULT = Evaluation.of(4, {"episode/return": 1.5, "episode/length": 8.0, "episode/success": 0.5})
 
-def saved(agent: Agent, folder: Path, capabilities: Capabilities, **settings: Any) -> TrainedPolicy:
+
+def saved(agent: Agent, folder: Path, capabilities: Capabilities | None = None) -> TrainedPolicy:
     """Return the policy of an agent after a visit to a file."""
+    capabilities = capabilities or Capabilities()
     interface = PolicyInterface.of(agent.observation_spec, agent.action_spec, capabilities)
     path = folder / "policy.safetensors"
-    agent_class = type(agent)
-    section = {"_target_": f"{agent_class.__module__}.{agent_class.__qualname__}", **settings}
     save_state(
         path,
         {
             "layout": LAYOUT,
-            "agent_name": agent_class.__name__,
+            "agent_name": type(agent).__name__,
             "interface": interface.state_dict(),
-            "config": {"agent": section},
+            "config": record(agent=agent),
             "policy": agent.policy.state_dict(),
         },
     )
     return load_policy(path)
+
+
+def exported(
+    policy: TrainedPolicy, folder: Path, rows: int = 70, **page: Any
+) -> tuple[Contract, TensorDictBase]:
+    """Export a policy into `folder / "export"`; return its contract, and the rows that check it."""
+    spec = policy.interface.observation_spec
+    drawn = torch.cat([spec.rand() for _ in range(rows)])
+    contract = export_policy(
+        policy,
+        folder / "export",
+        [drawn[key] for key in spec.keys(True, True)],
+        agent="SAC",
+        frames=7,
+        evaluation=RESULT,
+        config={},
+        **page,
+    )
+    return contract, drawn
 
 
 def random_weights(agent: Agent, scale: float = 1.0) -> None:

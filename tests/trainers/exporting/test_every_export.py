@@ -15,48 +15,29 @@ from agents import DQN, PPO, SAC
 from agents.base import Agent
 from agents.modules.encoders import ObservationEncoderFactory
 from tests.helpers.agents import CASES, Case, build, small_specs
-from tests.helpers.policies import MANY, random_weights, saved
+from tests.helpers.policies import MANY, exported, random_weights, saved
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.environments.capabilities import Capabilities, Element
 from torchrl_gpu.errors import ConfigurationError
-from trainers import TrainedPolicy, load_policy
-from trainers.evaluation.evaluation import Evaluation
+from trainers import TrainedPolicy
 from trainers.exporting.agreement import MAX_DIFFERENCE, agreement
 from trainers.exporting.contract import Contract, observations_of, read_contract
 from trainers.exporting.session import open_session
-from trainers.exporting.writing import export_policy
 
 pytest.importorskip("onnxscript")
 
-RESULT = Evaluation.of(4, {"episode/return": 1.5, "episode/length": 8.0, "episode/success": 0.5})
 ROWS = 70  # no multiple of a batch
 SMALL: dict[str, Any] = {"hidden_sizes": [16, 16]}
-DEFAULT_ATOMS: dict[str, Any] = {"value_min": -10.0, "value_max": 10.0}
 
 
-def exported(
-    agent: Agent,
-    folder: Path,
-    capabilities: Capabilities | None = None,
-    rows: int = ROWS,
-    **settings: Any,
-) -> Contract:
-    """Export the policy of an agent after a visit to a file."""
-    policy = saved(agent, folder, capabilities or Capabilities(), **settings)
-    spec = policy.interface.observation_spec
-    drawn = torch.cat([spec.rand() for _ in range(rows)])
-    observations = [drawn[key] for key in spec.keys(True, True)]
-    name = type(agent).__name__
-    known: dict[str, Any] = {"agent": name, "frames": 7, "evaluation": RESULT, "config": {}}
-    return export_policy(policy, folder / "export", observations, **known)
-
-
-def check(contract: Contract, folder: Path) -> None:
-    """Check differences, and that the folder is read as it was written."""
+def checked(agent: Agent, folder: Path, capabilities: Capabilities | None = None) -> Contract:
+    """Export the policy of an agent; check differences, and that the folder is read as written."""
+    contract, _ = exported(saved(agent, folder, capabilities), folder, ROWS)
     assert max(contract.agreement.differences.values()) <= MAX_DIFFERENCE
     assert contract.agreement.observations == ROWS
     assert read_contract(folder / "export") == contract
     open_session(folder / "export", contract)
+    return contract
 
 
 def _with_encoders() -> Iterator[Any]:
@@ -72,13 +53,12 @@ def test_every_agent_reads_nested_vectors_sets_and_stacked_images(
     case: Case, convolutions: str, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    encoder: dict[str, Any] = {"convolutions": convolutions, "channels": [2, 2]}
-    settings = {"encoder": ObservationEncoderFactory(**encoder), **SMALL, **DEFAULT_ATOMS}
-    agent = build(case.agent_class, MANY, small_specs(case.actions)[1][:1], **settings)
+    choice: dict[str, Any] = {"convolutions": convolutions, "channels": [2, 2]}
+    encoder = ObservationEncoderFactory(**choice)
+    action = small_specs(case.actions)[1][:1]
+    agent = build(case.agent_class, MANY, action, encoder=encoder, **SMALL)
     random_weights(agent, 0.3)
-    stacks = Capabilities(frame_stacks={"pixels": 2})
-    contract = exported(agent, tmp_path, stacks, encoder=encoder, **SMALL)
-    check(contract, tmp_path)
+    contract = checked(agent, tmp_path, Capabilities(frame_stacks={"pixels": 2}))
     if case.actions == "discrete":
         assert contract.action["meaning"] == "one of 3 choices"
 
@@ -95,30 +75,25 @@ def test_a_vector_alone_is_read_and_the_bounds_of_actions_are_kept(
     for name, value in agent.policy.named_buffers():
         if ".moments." in name:
             value.uniform_(0.5, 2.0)
-    contract = exported(agent, tmp_path, **settings)
-    check(contract, tmp_path)
+    contract = checked(agent, tmp_path)
     assert (contract.action["low"], contract.action["high"]) == (2.0, 6.0)
 
 
 def test_the_nature_encoder_of_images_is_exported(tmp_path: Path) -> None:
     torch.manual_seed(0)
     spec = Composite(pixels=Bounded(0, 255, (1, 3, 40, 40), dtype=torch.uint8), shape=(1,))
-    encoder: dict[str, Any] = {"convolutions": "nature", "channels": [2, 2, 2]}
-    settings = {"encoder": ObservationEncoderFactory(**encoder), **SMALL}
-    agent = build(SAC, spec, small_specs("continuous")[1][:1], **settings)
-    check(exported(agent, tmp_path, encoder=encoder, **SMALL), tmp_path)
+    encoder = ObservationEncoderFactory(convolutions="nature", channels=[2, 2, 2])
+    agent = build(SAC, spec, small_specs("continuous")[1][:1], encoder=encoder, **SMALL)
+    checked(agent, tmp_path)
 
 
 def test_a_network_that_branches_on_values_is_refused_in_one_line(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), **SMALL)
-    policy = saved(agent, tmp_path, Capabilities(), **SMALL)
+    policy = saved(build(SAC, *small_specs("continuous"), **SMALL), tmp_path)
     for layer in policy.modules():
         if isinstance(layer, nn.Linear):
             layer.register_forward_hook(lambda *given: given[2] if given[2].sum() > 0 else None)
-    rows = [x.expand(4, *x.shape[1:]) for x in policy.interface.observation_spec.rand().values()]
-    known: dict[str, Any] = {"agent": "SAC", "frames": 7, "evaluation": RESULT, "config": {}}
     with pytest.raises(ConfigurationError, match="cannot trace the networks"):
-        export_policy(policy, tmp_path / "export", rows, **known)
+        exported(policy, tmp_path)
     assert not any(tmp_path.glob("*export*"))
 
 
@@ -133,8 +108,7 @@ def test_a_table_and_a_range_of_actions_are_inside_the_files(
     capabilities = Capabilities(
         action_table=table, action_range=action_range, units={"action": "N"}
     )
-    contract = exported(agent, tmp_path, capabilities, **SMALL)
-    check(contract, tmp_path)
+    contract = checked(agent, tmp_path, capabilities)
     expected = [list(row) for row in table]
     if action_range:
         expected = [[-3.0, 0.0], [0.0, 1.0], [1.5, 0.5]]
@@ -149,8 +123,9 @@ def moving(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrainedPolicy, Con
     folder = tmp_path_factory.mktemp("moving")
     units = {"observation": "m", "action": "rad/s"}
     agent = build(SAC, *small_specs("continuous"), **SMALL)
-    contract = exported(agent, folder, Capabilities(step_seconds=0.02, units=units), **SMALL)
-    return load_policy(folder / "policy.safetensors"), contract, folder / "export"
+    policy = saved(agent, folder, Capabilities(step_seconds=0.02, units=units))
+    contract, _ = exported(policy, folder)
+    return policy, contract, folder / "export"
 
 
 def test_the_contract_refuses_an_environment_that_differs(
@@ -223,14 +198,14 @@ def test_differences_are_fractions_of_half_the_range_and_limited_by_rounding() -
 def test_an_export_that_fails_leaves_the_older_folder_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = build(SAC, *small_specs("continuous"), **SMALL)
-    older = exported(agent, tmp_path, rows=1, **SMALL)  # as of an episode of one step
+    policy = saved(build(SAC, *small_specs("continuous"), **SMALL), tmp_path)
+    older, _ = exported(policy, tmp_path, rows=1)  # as of an episode of one step
     assert older.agreement.observations == 1
     assert max(older.agreement.differences.values()) <= MAX_DIFFERENCE
 
     def check_left(message: str) -> None:
         with pytest.raises(ConfigurationError, match=message):
-            exported(agent, tmp_path, **SMALL)
+            exported(policy, tmp_path)
         names = sorted(path.name for path in tmp_path.iterdir())
         assert names == ["export", "policy.safetensors"]
         assert read_contract(tmp_path / "export") == older

@@ -15,18 +15,14 @@ from agents import DQN, PPO
 from envs.marinenav.page import sources
 from tests.helpers.agents import CASES, Case, build, small_specs
 from tests.helpers.browser import evaluate, open_page
-from tests.helpers.policies import MANY, random_weights, saved
+from tests.helpers.policies import MANY, exported, random_weights, saved
 from tests.helpers.program import Call
 from torchrl_gpu.environments.capabilities import Capabilities
-from trainers.evaluation.evaluation import Evaluation
 from trainers.exporting.page import INTERPRETER, PAGE
-from trainers.exporting.writing import export_policy
 
 pytest.importorskip("onnxscript")
 
 ROWS = 100
-RESULT = Evaluation.of(4, {"episode/return": 1.5, "episode/length": 8.0, "episode/success": 0.5})
-SMALL: dict[str, Any] = {"hidden_sizes": [16, 16], "value_min": -10.0, "value_max": 10.0}
 SETS = Composite(
     observation=Unbounded((1, 7)),
     objects=Unbounded((1, 5, 5)),
@@ -53,21 +49,12 @@ def scripted(case: Case, spec: Composite, folder: Path, **settings: Any) -> tupl
     """Return an exported policy with random weights, and observations of it by name."""
     torch.manual_seed(0)
     discrete = case.actions == "discrete"
-    bounds = (-1.0, 1.0) if discrete else (2.0, 6.0)
-    agent = build(case.agent_class, spec, small_specs(case.actions, bounds)[1][:1], **settings)
+    action = small_specs(case.actions, (-1.0, 1.0) if discrete else (2.0, 6.0))[1][:1]
+    agent = build(case.agent_class, spec, action, hidden_sizes=[16, 16], **settings)
     random_weights(agent, 0.3)
-    policy = saved(
-        agent,
-        folder,
-        Capabilities(action_table=TABLE if discrete else None),
-        **{name: value for name, value in settings.items() if not name.startswith("value_")},
-    )
-    given = torch.cat([policy.interface.observation_spec.rand() for _ in range(ROWS)])
-    observations = {key: given[key] for key in spec.keys(True, True)}
-    known: dict[str, Any] = {"agent": "", "frames": 7, "evaluation": RESULT, "config": {}}
-    rows = list(observations.values())
-    export_policy(policy, folder / "export", rows, page=lambda script: script, **known)
-    return policy, observations
+    policy = saved(agent, folder, Capabilities(action_table=TABLE if discrete else None))
+    _, drawn = exported(policy, folder, ROWS, page=lambda script: script)
+    return policy, {key: drawn[key] for key in spec.keys(True, True)}
 
 
 def _cases() -> Iterator[Any]:
@@ -81,7 +68,7 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.parametrize("case", _cases())
 def test_every_agent_acts_in_a_page_as_in_python(case: Case, tmp_path: Path) -> None:
     normalizers = {"normalize_observations": True} if case.agent_class is PPO else {}
-    policy, observations = scripted(case, SETS, tmp_path, **SMALL, **normalizers)
+    policy, observations = scripted(case, SETS, tmp_path, **normalizers)
     expected = policy.predict(observations)
     given = {name: values.double().flatten().tolist() for name, values in observations.items()}
     script = (tmp_path / "export" / PAGE).read_text(encoding="utf-8")
@@ -93,7 +80,7 @@ def test_a_network_that_a_browser_cannot_run_has_no_page(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        scripted(Case(DQN, "discrete"), MANY, tmp_path, **SMALL)
+        scripted(Case(DQN, "discrete"), MANY, tmp_path)
     operators = "Cast, Conv, LayerNormalization"
     said = f"no {PAGE}: a browser cannot run the operators {operators} of this policy"
     assert said in caplog.messages

@@ -34,16 +34,13 @@ from trainers.training.trainer import TorchRLTrainer
 
 BATCH = 6
 
-DEFAULT_ATOMS: dict[str, Any] = {"value_min": -10.0, "value_max": 10.0}
-
 
 @every_agent
 def test_every_agent_acts_from_a_file_as_its_policy_does(case: Case, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    settings: dict[str, Any] = {"hidden_sizes": [16, 16], **DEFAULT_ATOMS}
-    agent = build(case.agent_class, *small_specs(case.actions, bounds=(2.0, 6.0)), **settings)
+    agent = case.make(bounds=(2.0, 6.0))
     random_weights(agent)
-    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    policy = saved(agent, tmp_path)
     observation = torch.randn(BATCH, OBSERVATION)
     agent.policy.eval()
     expected = agent.policy(TensorDict({"observation": observation}, [BATCH]))["action"].detach()
@@ -66,17 +63,11 @@ def test_every_agent_reads_nested_keys_sets_and_stacked_images_by_name(
     case: Case, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    agent = build(
-        case.agent_class,
-        MANY,
-        small_specs(case.actions)[1][:1],
-        encoder=ObservationEncoderFactory(channels=[4]),
-        hidden_sizes=[16, 16],
-        **DEFAULT_ATOMS,
-    )
+    encoder = ObservationEncoderFactory(channels=[4])
+    action = small_specs(case.actions)[1][:1]
+    agent = build(case.agent_class, MANY, action, encoder=encoder)
     capabilities = Capabilities(frame_stacks={"pixels": 2}, step_seconds=0.1)
-    encoder = {"channels": [4]}
-    policy = saved(agent, tmp_path, capabilities, encoder=encoder, hidden_sizes=[16, 16])
+    policy = saved(agent, tmp_path, capabilities)
     assert policy.interface.frame_stacks == {"pixels": 2}
     assert policy.interface.step_seconds == 0.1
     observation = MANY.rand().squeeze(0)
@@ -97,7 +88,7 @@ def test_a_discrete_policy_returns_the_continuous_action_of_its_table(tmp_path: 
     env = with_action_table(IdentityEnv(num_envs=BATCH))
     agent = build(DQN, observation_spec(env), action_spec(env))
     random_weights(agent)
-    policy = saved(agent, tmp_path, env.capabilities, hidden_sizes=[32, 32])
+    policy = saved(agent, tmp_path, env.capabilities)
     observation = torch.randn(BATCH, 2)
     agent.policy.eval()
     index = agent.policy(TensorDict({"observation": observation}, [BATCH]))["action"]
@@ -198,8 +189,7 @@ def test_names_with_dots_and_nested_names_stay_distinct() -> None:
 
 
 def test_a_policy_is_traced_as_a_module_of_plain_tensors(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
-    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    policy = saved(build(SAC, *small_specs("continuous")), tmp_path)
     observation = {"observation": torch.randn(BATCH, OBSERVATION)}
     program = torch.export.export(policy, (observation,))
     torch.testing.assert_close(program.module()(observation), policy(observation))
@@ -220,7 +210,7 @@ def test_predict_returns_what_the_simulator_takes(discrete: bool, tmp_path: Path
     with closing(with_action_table(env) if discrete else env) as acting:
         agent = build(DQN if discrete else SAC, observation_spec(acting), action_spec(acting))
         random_weights(agent, scale=0.4)
-        policy = saved(agent, tmp_path, acting.capabilities, hidden_sizes=[32, 32])
+        policy = saved(agent, tmp_path, acting.capabilities)
         root = acting.reset()
         with torch.no_grad():
             acting.step(agent.policy.eval()(root))
@@ -265,8 +255,7 @@ def test_a_checkpoint_without_the_settings_of_its_agent_is_refused(
 
 
 def test_device_names_are_those_of_the_command_line(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
-    saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    saved(build(SAC, *small_specs("continuous")), tmp_path)
     policy = load_policy(tmp_path / "policy.safetensors", "auto")
     assert policy.policy.frames.device == resolve_device("auto")
     with pytest.raises(ConfigurationError, match="device=gpu"):
@@ -274,15 +263,15 @@ def test_device_names_are_those_of_the_command_line(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_stands_for_its_best_checkpoint(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
-    saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    agent = build(SAC, *small_specs("continuous"))
+    policy = saved(agent, tmp_path)
     state = load_state(tmp_path / "policy.safetensors") | {"frames": 10, "seconds": 1.0}
     folder = CheckpointFolder(tmp_path / "checkpoints")
     folder.prepare(10, state, score=1.0)()
     random_weights(agent)
     folder.prepare(20, {**state, "policy": agent.policy.state_dict()}, score=0.0)()
     observation = torch.randn(BATCH, OBSERVATION)
-    expected = load_policy(tmp_path / "policy.safetensors").predict(observation)
+    expected = policy.predict(observation)
     save_policy(tmp_path, tmp_path / "saved.safetensors")
     for path in (tmp_path, tmp_path / "saved.safetensors"):
         found = load_policy(path).predict(observation)
@@ -290,8 +279,7 @@ def test_a_run_folder_stands_for_its_best_checkpoint(tmp_path: Path) -> None:
 
 
 def test_read_only_arrays_are_read_without_a_warning(tmp_path: Path) -> None:
-    agent = build(SAC, *small_specs("continuous"), hidden_sizes=[16, 16])
-    policy = saved(agent, tmp_path, Capabilities(), hidden_sizes=[16, 16])
+    policy = saved(build(SAC, *small_specs("continuous")), tmp_path)
     observation = np.zeros(OBSERVATION, np.float32)
     observation.flags.writeable = False
     with warnings.catch_warnings():
@@ -304,7 +292,7 @@ def test_observations_in_another_order_are_refused(tmp_path: Path) -> None:
         return Composite({name: Unbounded((1, 3)) for name in names}, shape=(1,))
 
     action = small_specs("continuous")[1][:1]
-    saved(build(SAC, spec("a", "b"), action), tmp_path, Capabilities(), hidden_sizes=[32, 32])
+    saved(build(SAC, spec("a", "b"), action), tmp_path)
     path = tmp_path / "policy.safetensors"
     restore_policy(path, build(SAC, spec("a", "b"), action))
     with pytest.raises(ConfigurationError, match="another environment"):
