@@ -2,7 +2,7 @@
 
 import csv
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,12 @@ from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from trainers import Callback
 from trainers.training.trainer import TorchRLTrainer
+
+
+def trainer_of(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:
+    """Return a trainer that logs to a CSV file alone, and shows no progress."""
+    defaults = {"replay_capacity": 2000, "loggers": ["csv"], "show_progress": False}
+    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
 
 
 def make_trainer(
@@ -33,16 +39,13 @@ def make_trainer(
     defaults = {
         "total_frames": 1024,
         "random_frames": 128,
-        "replay_capacity": 2000,
         "log_interval": 256,
         "evaluation_env": case.env(),
         "evaluation_interval": 512,
         "evaluation_episodes": 16,
         "checkpoint_interval": 512,
-        "loggers": ["csv"],
-        "show_progress": False,
     }
-    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 class FolderAt(Callback):
@@ -59,17 +62,21 @@ class FolderAt(Callback):
 
 def train_briefly(env: EnvBase, agent: Agent, folder: Path, **settings: Any) -> TorchRLTrainer:
     """Train for 512 frames, and return the trainer."""
-    defaults = {
-        "total_frames": 512,
-        "random_frames": 128,
-        "replay_capacity": 1000,
-        "log_interval": 256,
-        "loggers": ["csv"],
-        "show_progress": False,
-    }
-    trainer = TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    defaults = {"total_frames": 512, "random_frames": 128, "log_interval": 256}
+    trainer = trainer_of(env, agent, folder, **{**defaults, **settings})
     trainer.train()
     return trainer
+
+
+def before_each(owner: Any, name: str, action: Callable[[], object]) -> None:
+    """Call a function before each call of a method."""
+    method = getattr(owner, name)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        action()
+        return method(*args, **kwargs)
+
+    setattr(owner, name, wrapped)
 
 
 def metric_rows(folder: Path) -> list[dict[str, str]]:

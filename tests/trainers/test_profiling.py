@@ -15,7 +15,7 @@ from agents import PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import metric_rows
+from tests.helpers.training import metric_rows, trainer_of
 from tests.stand_in import count_host_reads
 from torchrl_gpu.timers import PARTS
 from trainers.training.summary import transfers, transfers_line
@@ -57,16 +57,9 @@ def make_trainer(
     torch.manual_seed(0)
     env = env or IdentityEnv()
     agent = build_for(env, agent_class, device, rollout_length=4)
-    defaults = {
-        "total_frames": 320,
-        "random_frames": 160,
-        "replay_capacity": 500,
-        "log_interval": 80,
-        "evaluation_episodes": 16,
-        "loggers": ["csv"],
-        "show_progress": False,
-    }
-    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    lengths = {"total_frames": 320, "random_frames": 160}
+    defaults = {**lengths, "log_interval": 80, "evaluation_episodes": 16}
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 def test_each_second_counts_for_the_part_that_takes_it(

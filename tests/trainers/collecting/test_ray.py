@@ -24,7 +24,7 @@ from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import CPU, assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.ray_workers import forked_workers
-from tests.helpers.training import train_briefly
+from tests.helpers.training import train_briefly, trainer_of
 from tests.trainers.collecting.lost import DyingEarly, Unstartable
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
@@ -36,7 +36,6 @@ from trainers.collecting.ray_cluster import connect
 from trainers.collecting.ray_collector import RayCollector, plan_of
 from trainers.collecting.ray_environment import RayEnvironment
 from trainers.run import run, settings_of
-from trainers.training.trainer import TorchRLTrainer
 
 STEPS = 4
 SHARE = 4
@@ -224,15 +223,8 @@ def test_equal_runs_are_equal_bit_for_bit(env: RayEnvironment, tmp_path: Path) -
     for name in ("one", "other"):
         torch.manual_seed(3)
         agents.append(build_for(env, SAC))
-        trainer = TorchRLTrainer(
-            env,
-            agents[-1],
-            tmp_path / name,
-            total_frames=320,
-            random_frames=64,
-            show_progress=False,
-            loggers=(),
-        )
+        folder = tmp_path / name
+        trainer = trainer_of(env, agents[-1], folder, total_frames=320, random_frames=64)
         trainer.collector.restart()
         trainer.train()
     assert_equal(parameters(agents[0]), parameters(agents[1]))

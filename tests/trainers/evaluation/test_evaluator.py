@@ -10,13 +10,14 @@ from tensordict import TensorDict, TensorDictBase
 
 from agents import SAC
 from envs.gym import GymnasiumEnv
+from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import Call
 from tests.helpers.ranks import on_ranks
+from tests.helpers.training import before_each, trainer_of
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.devices.seeding import stream_seed
-from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.processes import Processes
 from trainers.evaluation.evaluation import Evaluation, evaluate
 from trainers.evaluation.evaluator import Evaluator
@@ -177,18 +178,14 @@ class SwitchableEnv(IdentityEnv):
 
 def switching_trainer(folder: Path, env: IdentityEnv, **settings: Any) -> TorchRLTrainer:
     torch.manual_seed(0)
-    small: dict[str, Any] = {"hidden_sizes": [16], "batch_size": 32, "utd_ratio": 0.125}
-    agent = SAC(observation_spec(env), env.action_spec, CPU, **small)
+    agent = build_for(env, SAC, hidden_sizes=[16], batch_size=32)
     defaults = {
         "total_frames": 640,
         "random_frames": 160,
-        "replay_capacity": 2000,
         "evaluation_interval": 208,  # in the middle of episodes
         "evaluation_episodes": 24,
-        "loggers": ["csv"],
-        "show_progress": False,
     }
-    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 @pytest.mark.slow
@@ -239,10 +236,10 @@ def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None
     env = SwitchableEnv()
     trainer = switching_trainer(tmp_path, env, evaluation_episodes=10**9)
 
-    def stop(mode: str) -> None:
+    def stop() -> None:
         trainer.stop_requested = True
 
-    env.set_mode = stop  # type: ignore[method-assign]
+    before_each(env, "set_mode", stop)
     trainer.train()
     assert trainer.frames == 208
     assert not trainer.evaluations

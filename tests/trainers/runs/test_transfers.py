@@ -13,6 +13,7 @@ from envs.fanuc import FanucEnv
 from envs.gym import GymnasiumEnv
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import AGENTS, build_for
+from tests.helpers.training import train_briefly
 from tests.stand_in import HostTraffic, count_host_reads
 from torchrl_gpu.environments.environment import Environment
 from trainers.components.pairing import pair
@@ -44,18 +45,8 @@ def traffic_of_16_steps(
     """Return the traffic of 16 steps with updates and two rows of metrics, after a warm-up."""
     paired = pair(env, agent_class)
     agent = build_for(paired, agent_class, device, rollout_length=4, batch_size=16)
-    trainer = TorchRLTrainer(
-        paired,
-        agent,
-        folder,
-        total_frames=16 * NUM_ENVS,
-        random_frames=4 * NUM_ENVS,
-        replay_capacity=500,
-        log_interval=8 * NUM_ENVS,
-        loggers=["csv"],
-        show_progress=False,
-    )
-    trainer.train()
+    lengths = {"total_frames": 16 * NUM_ENVS, "random_frames": 4 * NUM_ENVS}
+    trainer = train_briefly(paired, agent, folder, log_interval=8 * NUM_ENVS, **lengths)
     updates = trainer.updates
     trainer.total_frames *= 2
     with count_host_reads() as traffic:

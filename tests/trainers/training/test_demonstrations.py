@@ -25,7 +25,7 @@ from tests.helpers.datasets import interface_of, random_episodes
 from tests.helpers.environments import MatchEnv
 from tests.helpers.ranks import on_ranks
 from tests.helpers.replay import transition_of
-from tests.helpers.training import assert_same_checkpoints, make_trainer
+from tests.helpers.training import assert_same_checkpoints, make_trainer, trainer_of
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import open_dataset, write_dataset
@@ -169,9 +169,8 @@ def test_each_process_keeps_the_priorities_of_its_demonstrations(tmp_path: Path)
         env = MatchEnv(16 // processes.count)
         agent = build_for(env, Rainbow, demonstrations=str(tmp_path / "data"))
         agent.join(processes)
-        settings: dict[str, Any] = {"total_frames": total_frames, "random_frames": 32}
-        folder = tmp_path / "run"
-        return TorchRLTrainer(env, agent, folder, loggers=[], show_progress=False, **settings)
+        lengths = {"total_frames": total_frames, "random_frames": 32}
+        return trainer_of(env, agent, tmp_path / "run", **lengths)
 
     def train(processes: Processes) -> dict[str, Any]:
         trainer = make(processes, 256)

@@ -1,6 +1,5 @@
 """Trainings that learn while the environment simulates."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,17 @@ from tensordict import TensorDictBase
 
 from agents import DQN, PPO, SAC
 from agents.base import Agent
+from benchmarks.fixture import stop_after
 from tests.helpers.agents import assert_equal, build_for, parameters
 from tests.helpers.environments import IdentityEnv, OverlapEnv
-from tests.helpers.training import assert_resumes
+from tests.helpers.training import assert_resumes, before_each, trainer_of
 from torchrl_gpu.environments.environment import Environment
 from torchrl_gpu.errors import ConfigurationError
 from trainers.components.pairing import pair
 from trainers.training.trainer import TorchRLTrainer
 
 ENVS, RANDOM, FRAMES = 16, 160, 960
+INTERVALS = ("log_interval", "evaluation_interval", "checkpoint_interval")
 
 
 def make(
@@ -34,36 +35,10 @@ def make(
         "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
         "total_frames": FRAMES,
         "random_frames": RANDOM,
-        "replay_capacity": 2000,
+        "evaluation_episodes": 16,
+        **dict.fromkeys(INTERVALS, FRAMES // 2),
     }
-    intervals = dict.fromkeys(
-        ("log_interval", "evaluation_interval", "checkpoint_interval"), FRAMES // 2
-    )
-    return TorchRLTrainer(
-        env,
-        build_for(env, agent_class),
-        folder,
-        evaluation_episodes=16,
-        loggers=[],
-        show_progress=False,
-        **{
-            "evaluation_env": pair(IdentityEnv(ENVS), agent_class),
-            **defaults,
-            **intervals,
-            **settings,
-        },
-    )
-
-
-def before_each(owner: Any, name: str, action: Callable[[], object]) -> None:
-    """Call a function before each call of a method."""
-    method = getattr(owner, name)
-
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        action()
-        return method(*args, **kwargs)
-
-    setattr(owner, name, wrapped)
+    return trainer_of(env, build_for(env, agent_class), folder, **{**defaults, **settings})
 
 
 def test_updates_run_during_steps_and_are_as_many_as_without_overlap(tmp_path: Path) -> None:
@@ -100,8 +75,7 @@ def test_an_evaluation_on_request_follows_the_updates_of_its_step(tmp_path: Path
 
 
 def test_a_run_that_ends_between_all_intervals_learns_from_its_last_step(tmp_path: Path) -> None:
-    names = ("log_interval", "evaluation_interval", "checkpoint_interval")
-    settings: dict[str, Any] = dict.fromkeys(names, FRAMES - 1)
+    settings: dict[str, Any] = dict.fromkeys(INTERVALS, FRAMES - 1)
     trainer = make(tmp_path, **settings, total_frames=FRAMES - 2 * ENVS)
     trainer.train()
     assert trainer.overlap
@@ -134,11 +108,7 @@ def test_a_stopped_run_resumes_exactly(
     whole = build("whole")
     whole.train()
     first = build("parts")
-
-    def stop() -> None:
-        first.stop_requested = first.frames + ENVS >= stopped_at
-
-    before_each(first, "collect", stop)
+    stop_after(first, stopped_at)
     first.train()
     assert first.frames == stopped_at
     assert_resumes(build("parts", seed=99), whole)

@@ -19,7 +19,12 @@ from tests.helpers.agents import CASES, Case, assert_equal, build_for, parameter
 from tests.helpers.environments import MatchEnv
 from tests.helpers.gloo import on_gloo_ranks
 from tests.helpers.ranks import on_ranks
-from tests.helpers.training import assert_same_checkpoints
+from tests.helpers.training import (
+    assert_same_checkpoints,
+    before_each,
+    train_briefly,
+    trainer_of,
+)
 from tests.trainers.evaluation.test_evaluator import SwitchableEnv
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint, replay_path
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
@@ -39,22 +44,20 @@ def make(folder: Path, processes: Processes, **settings: Any) -> TorchRLTrainer:
     env = MatchEnv(2 * ENVS // processes.count)
     agent = build_for(env, DQN)
     agent.join(processes)
-    defaults: dict[str, Any] = {
+    defaults = {
         "total_frames": FRAMES,
         "random_frames": RANDOM,
-        "replay_capacity": 1000,
         "evaluation_episodes": 8,
         "log_interval": 128,
-        "loggers": ["csv"],
     }
-    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 def test_two_processes_count_all_frames_and_one_of_them_writes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def train(processes: Processes) -> tuple[TorchRLTrainer, dict[str, Tensor]]:
-        trainer = make(tmp_path / str(processes.rank), processes)
+        trainer = make(tmp_path / str(processes.rank), processes, show_progress=True)
         trainer.train()
         trainer.close()
         return trainer, parameters(trainer.agent)
@@ -77,14 +80,9 @@ def test_two_processes_count_all_frames_and_one_of_them_writes(
 
 def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
     def train(processes: Processes) -> tuple[int, bool]:
-        trainer = make(tmp_path / str(processes.rank), processes, show_progress=False)
-        collect = trainer.collect
-
-        def collect_and_stop() -> TensorDictBase:
-            trainer.stop_requested = processes.rank == 1 and trainer.frames >= 160
-            return collect()
-
-        trainer.collect = collect_and_stop  # type: ignore[method-assign]
+        trainer = make(tmp_path / str(processes.rank), processes)
+        if processes.rank == 1:
+            stop_after(trainer, 176)
         trainer.train()
         return trainer.frames, trainer.stop_requested
 
@@ -94,16 +92,13 @@ def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", [0, 1])
 def test_a_request_during_an_evaluation_stops_all(tmp_path: Path, asked: int) -> None:
     def train(processes: Processes) -> tuple[int, bool, int]:
-        settings: dict[str, Any] = {"evaluation_interval": 160, "show_progress": False}
-        settings["evaluation_env"] = env = MatchEnv(ENVS)
-        trainer = make(tmp_path / str(processes.rank), processes, **settings)
-        step = env._step
+        env, folder = MatchEnv(ENVS), tmp_path / str(processes.rank)
+        trainer = make(folder, processes, evaluation_interval=160, evaluation_env=env)
 
-        def step_and_stop(tensordict: TensorDictBase) -> TensorDictBase:
+        def stop() -> None:
             trainer.stop_requested = processes.rank == asked and trainer.frames == 320
-            return step(tensordict)
 
-        env._step = step_and_stop  # type: ignore[method-assign]
+        before_each(env, "_step", stop)
         trainer.train()
         return trainer.frames, trainer.stop_requested, len(trainer.evaluations)
 
@@ -112,16 +107,9 @@ def test_a_request_during_an_evaluation_stops_all(tmp_path: Path, asked: int) ->
 
 def test_a_request_after_the_last_step_stops_all(tmp_path: Path) -> None:
     def train(processes: Processes) -> int:
-        settings: dict[str, Any] = {"evaluation_env": MatchEnv(ENVS), "show_progress": False}
-        trainer = make(tmp_path / str(processes.rank), processes, **settings)
-        collect = trainer.collect
-
-        def collect_and_stop() -> TensorDictBase:
-            transition = collect()
-            trainer.stop_requested = processes.rank == 1 and trainer.frames == FRAMES
-            return transition
-
-        trainer.collect = collect_and_stop  # type: ignore[method-assign]
+        trainer = make(tmp_path / str(processes.rank), processes, evaluation_env=MatchEnv(ENVS))
+        if processes.rank == 1:
+            stop_after(trainer, FRAMES)
         trainer.train()
         return len(trainer.evaluations)
 
@@ -132,7 +120,7 @@ def trained(folder: Path) -> Path:
     """Return the checkpoint of a training by two processes."""
 
     def train(processes: Processes) -> Path:
-        trainer = make(folder, processes, show_progress=False)
+        trainer = make(folder, processes)
         trainer.train()
         trainer.close()
         return trainer.checkpoints.path(FRAMES)
@@ -146,7 +134,7 @@ def test_all_processes_fill_a_replay_that_one_of_them_has_lost(tmp_path: Path) -
     replay.unlink()
 
     def go_on(processes: Processes) -> tuple[int, bool, dict[str, Tensor]]:
-        trainer = make(tmp_path, processes, total_frames=FRAMES + 160, show_progress=False)
+        trainer = make(tmp_path, processes, total_frames=FRAMES + 160)
         trainer.load(checkpoint)
         updates = trainer.updates
         trainer.train()
@@ -166,7 +154,7 @@ def test_all_processes_begin_new_episodes_where_one_of_them_has_lost_its_own(
     checkpoint = trained(tmp_path)
 
     def go_on(processes: Processes) -> int:
-        trainer = make(tmp_path, processes, show_progress=False)
+        trainer = make(tmp_path, processes)
         begun: list[int] = []
         trainer.begin_new_episodes = lambda: begun.append(1)  # type: ignore[method-assign]
         trainer.collector.load_state_dict = (  # type: ignore[method-assign]
@@ -180,8 +168,7 @@ def test_all_processes_begin_new_episodes_where_one_of_them_has_lost_its_own(
 
 def test_a_divided_replay_is_saved_with_the_evaluation_that_was_due(tmp_path: Path) -> None:
     checkpoint = trained(tmp_path)
-    settings: dict[str, Any] = {"evaluation_env": MatchEnv(ENVS), "show_progress": False}
-    trainer = make(tmp_path, ONE_PROCESS, **settings)
+    trainer = make(tmp_path, ONE_PROCESS, evaluation_env=MatchEnv(ENVS))
     trainer.load(checkpoint)
     trainer.train()
     trainer.close()
@@ -204,22 +191,17 @@ def test_all_processes_take_note_of_a_checkpoint_in_the_same_step(tmp_path: Path
 
     def train(processes: Processes) -> list[int]:
         saves = Saves()
-        settings: dict[str, Any] = {"checkpoint_interval": 160, "show_progress": False}
-        trainer = make(tmp_path, processes, callbacks=[saves], **settings)
-        collect, rotate = trainer.collect, trainer.checkpoints._rotate
+        trainer = make(tmp_path, processes, callbacks=[saves], checkpoint_interval=160)
 
-        def collect_and_tell() -> TensorDictBase:
+        def tell() -> None:
             if trainer.frames >= 256:
                 trained_on.set()
-            return collect()
 
-        def rotate_late(path: Path, score: float | None) -> None:
-            if processes.rank == 1:
-                assert trained_on.wait(60)
-            rotate(path, score)
+        def wait() -> None:
+            assert processes.rank == 0 or trained_on.wait(60)
 
-        trainer.collect = collect_and_tell  # type: ignore[method-assign]
-        trainer.checkpoints._rotate = rotate_late  # type: ignore[method-assign]
+        before_each(trainer, "collect", tell)
+        before_each(trainer.checkpoints, "_rotate", wait)
         trainer.train()
         return saves.noted
 
@@ -263,11 +245,9 @@ def test_an_environment_asks_other_processes_in_training_alone(
         env.max_episode_steps = 8 + 3 * processes.rank
         agent = build_for(env, SAC)
         agent.join(processes)
-        settings: dict[str, Any] = {"evaluation_interval": 160, "evaluation_episodes": 9}
-        settings |= {"total_frames": 320, "random_frames": 64, "replay_capacity": 1000}
-        folder = tmp_path / str(processes.rank)
-        trainer = TorchRLTrainer(env, agent, folder, show_progress=False, **settings)
-        trainer.train()
+        settings = {"total_frames": 320, "evaluation_interval": 160, "evaluation_episodes": 9}
+        settings["random_frames"] = 64
+        trainer = train_briefly(env, agent, tmp_path / str(processes.rank), **settings)
         trainer.close()
         return trainer.evaluations, env.shared
 
@@ -296,16 +276,9 @@ def resumed(processes: Processes, folder: Path) -> list[str]:
                 utd_ratio=0.25,
             )
             agent.join(processes)
-            return TorchRLTrainer(
-                env,
-                agent,
-                folder / f"{case.agent_class.__name__}_{case.actions}" / name,
-                total_frames=240,
-                random_frames=40,
-                replay_capacity=150,
-                loggers=[],
-                show_progress=False,
-            )
+            path = folder / f"{case.agent_class.__name__}_{case.actions}" / name
+            lengths = {"total_frames": 240, "random_frames": 40, "replay_capacity": 150}
+            return trainer_of(env, agent, path, **lengths)
 
         whole = trainer("whole")
         whole.train()
@@ -337,10 +310,7 @@ def test_the_curriculum_goes_on_with_another_number_of_processes(tmp_path: Path)
         )
         agent = build_for(env, SAC, batch_size=8, utd_ratio=0.1)
         agent.join(processes)
-        settings: dict[str, Any] = {"random_frames": 20, "replay_capacity": 200, "loggers": []}
-        return TorchRLTrainer(
-            env, agent, tmp_path, total_frames=80, show_progress=False, **settings
-        )
+        return trainer_of(env, agent, tmp_path, total_frames=80, random_frames=20)
 
     one = trainer(ONE_PROCESS)
     one.train()

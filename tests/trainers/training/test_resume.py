@@ -19,7 +19,7 @@ from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
 from tests.helpers.program import Call, call
-from tests.helpers.training import assert_same_checkpoints, metric_rows
+from tests.helpers.training import assert_same_checkpoints, metric_rows, trainer_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
@@ -38,17 +38,9 @@ def make_trainer(folder: Path, total_frames: int, agent_class: Any = PPO) -> Tor
     # Only in mode `train` are episodes recorded.
     env = GymnasiumEnv(name="Pendulum-v1", num_envs=4, options=options, mode="eval")
     agent = build_for(env, agent_class, rollout_length=8, normalize_rewards=True, gamma=0.9)
-    return TorchRLTrainer(
-        env,
-        agent,
-        folder,
-        total_frames=total_frames,
-        random_frames=4 * 4,
-        replay_capacity=1000,
-        checkpoint_interval=4 * 10,
-        log_interval=4 * EPISODE,
-        loggers=["csv"],
-        show_progress=False,
+    intervals = {"checkpoint_interval": 4 * 10, "log_interval": 4 * EPISODE}
+    return trainer_of(
+        env, agent, folder, total_frames=total_frames, random_frames=4 * 4, **intervals
     )
 
 
@@ -113,17 +105,8 @@ def make_exact(folder: Path, case: Case, **settings: Any) -> TorchRLTrainer:
         **{"name": name, "num_envs": 3, "options": {"max_episode_steps": EPISODE}, **settings}
     )
     agent = build_for(env, case.agent_class, hidden_sizes=[8, 8], batch_size=16, rollout_length=8)
-    return TorchRLTrainer(
-        env,
-        agent,
-        folder,
-        total_frames=3 * 60,
-        random_frames=3 * 8,
-        replay_capacity=3 * 40,
-        log_interval=3 * EPISODE,
-        loggers=["csv"],
-        show_progress=False,
-    )
+    lengths = {"total_frames": 3 * 60, "random_frames": 3 * 8, "replay_capacity": 3 * 40}
+    return trainer_of(env, agent, folder, log_interval=3 * EPISODE, **lengths)
 
 
 def check_exact(folder: Path, case: Case, **settings: Any) -> None:
@@ -226,16 +209,8 @@ def wide_trainer(folder: Path) -> TorchRLTrainer:
     """Return a trainer whose replay takes 100 MB."""
     env = WideEnv()
     agent = build_for(env, SAC, hidden_sizes=[4], batch_size=16)
-    settings: dict[str, Any] = {"loggers": [], "show_progress": False}
-    return TorchRLTrainer(
-        env,
-        agent,
-        folder,
-        random_frames=2_480,
-        replay_capacity=2_600,
-        total_frames=2_560,
-        **settings,
-    )
+    lengths = {"total_frames": 2_560, "random_frames": 2_480, "replay_capacity": 2_600}
+    return trainer_of(env, agent, folder, **lengths)
 
 
 @needs_peak

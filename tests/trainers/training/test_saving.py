@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from agents import PPO, SAC
 from tests.helpers.agents import Case, assert_equal, build_for, every_agent, parameters
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import make_trainer, metric_rows
-from torchrl_gpu.checkpoints.checkpoint import ReplayPart, find_checkpoint, replay_path
+from tests.helpers.training import before_each, make_trainer, metric_rows, trainer_of
+from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, replay_path
 from torchrl_gpu.checkpoints.state_file import Snapshot, load_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers import Callback
@@ -34,20 +34,17 @@ def make(folder: Path, env: IdentityEnv | None = None, **settings: Any) -> Torch
     """Return a trainer of an update a step; evaluations, checkpoints and rows are apart."""
     torch.manual_seed(0)
     env = env or IdentityEnv(STEP)
-    defaults: dict[str, Any] = {
+    defaults = {
         "evaluation_env": IdentityEnv(STEP),
         "total_frames": 40 * STEP,
         "random_frames": 4 * STEP,
-        "replay_capacity": 2000,
         "log_interval": 6 * STEP,
         "evaluation_interval": 10 * STEP,
         "evaluation_episodes": STEP,
         "checkpoint_interval": 16 * STEP,
-        "loggers": ["csv"],
-        "show_progress": False,
     }
     agent = build_for(env, SAC, utd_ratio=1 / STEP)
-    return TorchRLTrainer(env, agent, folder, **{**defaults, **settings})
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 def resumed(folder: Path, **settings: Any) -> TorchRLTrainer:
@@ -73,13 +70,11 @@ def test_the_best_of_all_evaluations_is_kept_with_its_policy(tmp_path: Path) -> 
     trainer = make(tmp_path, checkpoints_kept=1)
     scores(trainer, -3.0, -1.0, -2.0, -4.0)
     policies: dict[int, dict[str, torch.Tensor]] = {}
-    record = trainer.evaluate
 
-    def evaluate(*arguments: Any) -> Evaluation:
+    def note() -> None:
         policies[trainer.frames] = parameters(trainer.agent)
-        return record(*arguments)
 
-    trainer.evaluate = evaluate  # type: ignore[assignment]
+    before_each(trainer, "evaluate", note)
     trainer.train()
     best = trainer.checkpoints.best()
     assert best == trainer.checkpoints.path(20 * STEP)
@@ -180,15 +175,13 @@ def test_a_save_for_which_no_thread_is_left_is_reported(
 def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path: Path) -> None:
     """A signal to the group of processes also ends the workers of an environment."""
     trainer = make(tmp_path)
-    collect = trainer.collect
 
-    def collect_and_break() -> TensorDictBase:
+    def stop_and_break() -> None:
         if trainer.frames == 7 * STEP:
             trainer.stop_requested = True
             raise EOFError
-        return collect()
 
-    trainer.collect = collect_and_break  # type: ignore[method-assign]
+    before_each(trainer, "collect", stop_and_break)
     trainer.train()
     assert trainer.checkpoints.latest() == trainer.checkpoints.path(7 * STEP)
 
@@ -200,13 +193,11 @@ def test_an_interrupted_evaluation_is_made_when_the_run_resumes(tmp_path: Path) 
     for interrupted in (10 * STEP, 40 * STEP):
         folder = tmp_path / str(interrupted)
         trainer = make(folder)
-        evaluate = trainer.evaluate
 
-        def stop(*arguments: Any, at: int = interrupted) -> Evaluation:
-            trainer.stop_requested = trainer.frames == at  # noqa: B023
-            return evaluate(*arguments)  # noqa: B023
+        def stop(trainer: TorchRLTrainer = trainer, at: int = interrupted) -> None:
+            trainer.stop_requested = trainer.frames == at
 
-        trainer.evaluate = stop  # type: ignore[assignment]
+        before_each(trainer, "evaluate", stop)
         trainer.train()
         trainer.close()
         assert trainer.frames == interrupted
@@ -245,13 +236,7 @@ def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> 
 def test_an_evaluation_at_a_checkpoint_does_not_write_the_replay_twice(tmp_path: Path) -> None:
     trainer = make(tmp_path, checkpoint_interval=10 * STEP)
     stored: list[int] = []
-    read = trainer.experience.part
-
-    def record(since: tuple[int, ...]) -> ReplayPart:
-        stored.append(trainer.frames)
-        return read(since)
-
-    trainer.experience.part = record  # type: ignore[method-assign]
+    before_each(trainer.experience, "part", lambda: stored.append(trainer.frames))
     trainer.train()
     assert stored == [160, 320, 480, 640]
     latest = find_checkpoint(trainer.folder)
@@ -328,23 +313,14 @@ def test_a_run_ends_at_the_evaluation_that_reaches_the_score(tmp_path: Path) -> 
 
 def write_as_late_as_possible(trainer: TorchRLTrainer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the disk write nothing before the training waits for it."""
-    waited_for = threading.Event()
-    begin, wait, write = trainer.saver.begin, trainer.saver.wait, Snapshot.write
-
-    def begin_and_stall(*arguments: Any) -> None:
-        waited_for.clear()
-        begin(*arguments)
-
-    def let_go_and_wait() -> None:
-        waited_for.set()
-        wait()
+    waited_for, write = threading.Event(), Snapshot.write
 
     def stall_and_write(snapshot: Snapshot, path: Path) -> None:
         assert waited_for.wait(60)
         write(snapshot, path)
 
-    monkeypatch.setattr(trainer.saver, "begin", begin_and_stall)
-    monkeypatch.setattr(trainer.saver, "wait", let_go_and_wait)
+    before_each(trainer.saver, "begin", waited_for.clear)
+    before_each(trainer.saver, "wait", waited_for.set)
     monkeypatch.setattr(Snapshot, "write", stall_and_write)
 
 
@@ -397,7 +373,7 @@ def test_a_rollout_is_saved_before_new_episodes_begin_another(
 ) -> None:
     env = IdentityEnv(STEP)
     agent = build_for(env, PPO, rollout_length=8)
-    trainer = TorchRLTrainer(env, agent, tmp_path, loggers=[], show_progress=False)
+    trainer = trainer_of(env, agent, tmp_path)
     write_as_late_as_possible(trainer, monkeypatch)
 
     def step() -> Tensor:

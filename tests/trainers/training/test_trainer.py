@@ -12,13 +12,13 @@ from torchrl.envs import EnvBase, RewardScaling, TransformedEnv
 
 from agents import PPO, SAC
 from agents.base import Agent
+from benchmarks.fixture import stop_after
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import metric_rows
+from tests.helpers.training import before_each, metric_rows, trainer_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, frames_of
 from torchrl_gpu.checkpoints.state_file import load_state
-from torchrl_gpu.environments.specs import observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.execution.options import PrecisionName
@@ -37,23 +37,17 @@ def make_trainer(
 ) -> TorchRLTrainer:
     torch.manual_seed(seed)
     env = IdentityEnv()
+    agent = build_for(env, SAC, utd_ratio=utd_ratio)
     defaults = {
+        "evaluation_env": IdentityEnv(),
         "total_frames": 960,
         "random_frames": 160,
-        "replay_capacity": 2000,
         "log_interval": 320,
         "evaluation_interval": 480,
         "evaluation_episodes": 16,
         "checkpoint_interval": 480,
-        "show_progress": False,
     }
-    return TorchRLTrainer(
-        env,
-        build_for(env, SAC, utd_ratio=utd_ratio),
-        folder,
-        evaluation_env=IdentityEnv(),
-        **{**defaults, **settings},
-    )
+    return trainer_of(env, agent, folder, **{**defaults, **settings})
 
 
 def test_an_environment_plans_for_all_steps_of_a_training_and_the_replay_is_announced_once(
@@ -72,7 +66,7 @@ def test_an_environment_plans_for_all_steps_of_a_training_and_the_replay_is_anno
 
 
 def test_run_writes_metrics_and_checkpoints(tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, utd_ratio=0.125)
+    trainer = make_trainer(tmp_path, utd_ratio=0.125, loggers=["csv", "tensorboard"])
     trainer.train()
     trainer.close()
     assert trainer.frames == 960
@@ -206,13 +200,7 @@ def test_resumed_run_without_its_replay_buffer_fills_a_new_one_before_updates(
 
 def test_stop_request_saves_and_ends_the_run(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
-    collect = trainer.collect
-
-    def collect_and_stop() -> TensorDictBase:
-        trainer.stop_requested = trainer.frames >= 300
-        return collect()
-
-    trainer.collect = collect_and_stop  # type: ignore[method-assign]
+    stop_after(trainer, 320)
     trainer.train()
     assert load_state(find_checkpoint(trainer.folder))["frames"] == trainer.frames == 320
 
@@ -226,13 +214,11 @@ def test_checkpoint_of_another_agent_or_environment_is_refused(tmp_path: Path) -
         pass
 
     env = IdentityEnv(action_dim=3)
-    other_trainer = TorchRLTrainer(env, build_for(env, SAC), tmp_path / "b", show_progress=False)
     with pytest.raises(ConfigurationError, match="another environment"):
-        other_trainer.load(latest)
+        trainer_of(env, build_for(env, SAC), tmp_path / "b").load(latest)
     env = IdentityEnv()
-    other = Other(observation_spec(env), env.action_spec, CPU)
     with pytest.raises(ConfigurationError, match="contains the agent SAC, not Other"):
-        TorchRLTrainer(env, other, tmp_path / "c", show_progress=False).load(latest)
+        trainer_of(env, build_for(env, Other), tmp_path / "c").load(latest)
 
 
 @pytest.mark.parametrize(
@@ -316,17 +302,10 @@ off_and_on_policy_without_numbers = pytest.mark.parametrize(
 def failing_trainer(
     env: EnvBase, agent_class: type[Agent], folder: Path, **settings: Any
 ) -> TorchRLTrainer:
-    return TorchRLTrainer(
-        env,
-        build_for(env, agent_class, rollout_length=8),
-        folder,
-        total_frames=1600,
-        random_frames=160,
-        log_interval=160,
-        checkpoint_interval=160,
-        show_progress=False,
-        **settings,
-    )
+    agent = build_for(env, agent_class, rollout_length=8)
+    lengths = {"total_frames": 1600, "random_frames": 160}
+    intervals = {"log_interval": 160, "checkpoint_interval": 160}
+    return trainer_of(env, agent, folder, **lengths, **intervals, **settings)
 
 
 @off_and_on_policy_without_numbers
@@ -451,13 +430,11 @@ def test_frames_per_second_count_only_frames_of_this_session(
 
     def run(total_frames: int) -> None:
         trainer = make_trainer(tmp_path, total_frames=total_frames, log_interval=100)
-        collect = trainer.collect
 
-        def timed_collect() -> TensorDictBase:
+        def pass_time() -> None:
             seconds[0] += 1.0 if trainer.frames < 720 else 2.0
-            return collect()
 
-        trainer.collect = timed_collect  # type: ignore[method-assign]
+        before_each(trainer, "collect", pass_time)
         if latest := trainer.checkpoints.latest():
             trainer.load(latest)
         trainer.train()

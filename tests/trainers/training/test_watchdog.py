@@ -22,7 +22,7 @@ from tests.helpers.agents import build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.program import Call
 from tests.helpers.programs import Start
-from tests.helpers.training import metric_rows
+from tests.helpers.training import metric_rows, train_briefly
 from tests.trainers.training.test_saving import STEP, make
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.environments.environment import Mode
@@ -197,22 +197,18 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     env, evaluated = build("train"), build("eval")
-    trainer = TorchRLTrainer(
+    trainer = train_briefly(
         env,
         build_for(env, DQN if build is make_gym else SAC),
         tmp_path,
         evaluation_env=evaluated,
         total_frames=80,
         random_frames=10,
-        replay_capacity=100,
         log_interval=20,
         evaluation_interval=40,
         evaluation_episodes=4,
         callbacks=[LoseProcess(number, evaluated)],
-        loggers=["csv"],
-        show_progress=False,
     )
-    trainer.train()
     trainer.close()
     env.close()
     evaluated.close()
