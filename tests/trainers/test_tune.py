@@ -239,12 +239,6 @@ def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path: Path, 
     assert [each.name for each in folder.iterdir()] == [name]
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchrl_gpu.extras.find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"optuna not installed; .*torchrl-gpu\[tune\]"):
-        settings_of(*COMMAND)
-
-
 def test_a_return_to_reach_has_to_be_given_where_there_is_no_success(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

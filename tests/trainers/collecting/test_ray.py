@@ -1,6 +1,5 @@
 """Collectors in processes of Ray; all tests share one cluster on this machine."""
 
-import importlib.util
 import os
 import signal
 import tempfile
@@ -413,17 +412,6 @@ def test_unfit_settings_are_refused_in_one_line(arguments: list[str], message: s
 def test_automatic_environments_follow_the_cores_of_all_collectors() -> None:
     ray = ("collectors.count=3", "collectors.cores=5", "env.num_envs=auto")
     assert settings_of(*BASE, *ray).env.settings["num_envs"] == 3 * 5 * 32
-
-
-def test_missing_ray_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = importlib.util.find_spec
-
-    def find_spec(name: str, *arguments: Any) -> Any:
-        return None if name == "ray" else find(name, *arguments)
-
-    monkeypatch.setattr("torchrl_gpu.extras.find_spec", find_spec)
-    with pytest.raises(ConfigurationError, match=r'pip install "torchrl-gpu\[ray\]"$'):
-        settings_of(*BASE)
 
 
 SMALL = (

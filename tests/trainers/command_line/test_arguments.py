@@ -9,9 +9,11 @@ import torch
 from omegaconf import OmegaConf
 
 from tests.helpers.program import Call, call
+from torchrl_gpu import extras
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
+from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.schema import GeneralSettings
 from trainers.components.choices import choices_of
 from trainers.run import settings_of
@@ -226,6 +228,29 @@ def test_bad_input_ends_in_a_one_line_error_before_anything_is_built(
     before = sorted(tmp_path.rglob("*"))
     assert said in f"error: {program(*arguments).refusal()}\n"
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting", "package", "extra"),
+    [
+        ([*BASE, "trainer.loggers=[csv,wandb]"], "trainer.loggers", "wandb", "wandb"),
+        ([*BASE, "trainer.loggers=[csv,trackio]"], "trainer.loggers", "trackio", "trackio"),
+        ([*BASE, "collectors=ray"], "collectors=ray", "ray", "ray"),
+        ([*BASE, "mode=tune"], "mode=tune", "optuna", "tune"),
+        ([*BASE, "viewer=web"], "viewer=web", "viser", "viewer"),
+        (["mode=export", "checkpoint=pretrained:fanuc/sac"], "mode=export", "onnxscript", "export"),
+        (["mode=eval", "policy=export"], "policy=export", "onnxruntime", "export"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra_before_anything_is_built(
+    arguments: list[str], setting: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == package else "found")
+    with pytest.raises(ConfigurationError) as refused:
+        settings_of(*arguments)
+    assert str(refused.value) == (
+        f'{setting}: {package} not installed; pip install "torchrl-gpu[{extra}]"'
+    )
 
 
 def test_help_lists_the_settings_of_an_encoder(program: Call) -> None:

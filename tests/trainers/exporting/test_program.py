@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -234,22 +233,3 @@ def test_bad_settings_are_refused_in_one_line(
     arguments: list[str], said: str, program: Call
 ) -> None:
     assert program(*arguments).refusal().startswith(said)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "missing"),
-    [
-        (["mode=export", "checkpoint=pretrained:fanuc/sac"], "onnxscript"),
-        (["mode=eval", "policy=export"], "onnxruntime"),
-    ],
-)
-def test_a_missing_extra_is_named(
-    arguments: list[str], missing: str, monkeypatch: pytest.MonkeyPatch, program: Call
-) -> None:
-    def find(name: str) -> Any:
-        return None if name == missing else find_spec(name)
-
-    monkeypatch.setattr("torchrl_gpu.extras.find_spec", find)
-    setting = "mode=export" if "mode=export" in arguments else "policy=export"
-    said = program(*arguments).refusal()
-    assert said == f'{setting}: {missing} not installed; pip install "torchrl-gpu[export]"'

@@ -1,5 +1,4 @@
 import errno
-import importlib.util
 import json
 import os
 import sqlite3
@@ -17,7 +16,6 @@ from tests.helpers.forks import result_of
 from tests.helpers.training import metric_rows
 from torchrl_gpu import extras
 from torchrl_gpu.errors import ConfigurationError
-from trainers.run import settings_of
 from trainers.runs.loggers import LoggerName, MetricLogger
 
 
@@ -208,16 +206,6 @@ def test_error_about_a_missing_sink_names_the_extra(
     with pytest.raises(ConfigurationError, match=rf'pip install "torchrl-gpu\[{name}\]"'):
         MetricLogger(tmp_path / "run", ["csv", name])
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_a_missing_sink_ends_a_command_before_anything_is_built(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(extras, "find_spec", lambda each: None if each == name else find(each))
-    with pytest.raises(ConfigurationError, match=f"trainer.loggers: {name} not installed"):
-        settings_of("agent=sac", "env=fanuc", f"trainer.loggers=[csv,{name}]")
 
 
 SETTINGS = {"seed": 3, "agent": {"_target_": "agents.DQN", "frames": "${trainer.total_frames}"}}
