@@ -14,7 +14,6 @@ from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
 from trainers.command_line.settings import Settings
-from trainers.components.choices import check_choices
 from trainers.components.pairing import pair
 from trainers.runs.stable_baselines import Model, read_model
 
@@ -58,11 +57,11 @@ def import_model(arguments: Sequence[str]) -> str:
     foreign = [a for a in typed if not a.startswith(("env=", "env."))]
     if foreign:
         raise ConfigurationError(f"{foreign[0]}: choose output=FILE or settings of env")
-    check_choices(typed)
+    given = read_settings(typed)
     model = read_model(Path(files[0]))
     config = {"choices": {"agent": model.agent_name}}
-    if typed:
-        given = read_settings([f"agent={model.agent_name}", *typed])
+    if given:
+        given = {"agent": model.agent_name, **given}
         settings = check(given, compose(given))
         _check_fits(files[0], model, settings)
         config = settings.config

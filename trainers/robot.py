@@ -18,7 +18,6 @@ from torchrl_gpu.commands import asks_for_help, check_once, show
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
-from trainers.components.choices import check_choices
 
 USAGE = """\
 Show whether an environment can simulate an arm, and how far the arm reaches.
@@ -67,8 +66,8 @@ def examine(arguments: Sequence[str]) -> str:
         raise ConfigurationError(f"picture={pictures[-1]}: this folder does not exist")
     if pictures and Path(pictures[-1]).exists():
         raise ConfigurationError(f"picture={pictures[-1]}: it exists; choose another file")
-    env, typed = _completed(typed, *map(Path, files))
-    given = read_settings(typed)
+    env, selected = _completed(typed, *map(Path, files))
+    given = {**selected, **read_settings(typed)}
     settings = check(given, compose(given)).env.arguments()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     examination = _EXAMINERS[env][1](settings)
@@ -79,6 +78,7 @@ def examine(arguments: Sequence[str]) -> str:
     chosen = nullcontext(Path(pictures[-1])) if pictures else new
     with chosen as picture, atomic_file(picture) as file:
         Image.fromarray(examination.picture).save(file, "png")
+    typed = [*(f"{name}={_as_value(x)}" for name, x in selected.items()), *typed]
     return (
         f"{report}\n  picture    {picture}: the home posture and reachable positions"
         f"\n  train it   {shlex.join(['python', '-m', 'trainers.run', *typed])}"
@@ -91,9 +91,8 @@ def _is_file(argument: str) -> bool:
     return "=" not in argument or (path.suffix in _ENVIRONMENTS and path.is_file())
 
 
-def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, list[str]]:
-    """Return the environment, and the settings with agent, environment and robot file."""
-    check_choices(typed)
+def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, dict[str, str]]:
+    """Return the environment, and the choices and the robot file that complete the settings."""
     _, choices = compose(read_settings(typed))
     agent, env = choices["agent"], choices["env"]
     folder, _, name = (choices["experiment"] or "").rpartition("/")
@@ -101,25 +100,23 @@ def _completed(typed: Sequence[str], file: Path | None = None) -> tuple[str, lis
         raise ConfigurationError(
             f"experiment={folder}/{name}: write env={folder} agent={name}, which select this preset"
         )
-    selected = [] if agent else ["agent=sac"]
+    selected = {} if agent else {"agent": "sac"}
     if file is not None:
         if file.suffix not in _ENVIRONMENTS:
             raise ConfigurationError(f"{file}: name a .urdf file, or a .xml file of MuJoCo")
         if env is None:
-            env = _ENVIRONMENTS[file.suffix]
-            selected.append(f"env={env}")
+            env = selected["env"] = _ENVIRONMENTS[file.suffix]
     if env is None:
         raise ConfigurationError("a robot file is missing: torchrl-gpu robot arm.urdf")
     if env not in _EXAMINERS:
         raise ConfigurationError(f"env={env}: choose one of: {', '.join(_EXAMINERS)}")
     if file is not None:
-        selected.append(f"{_EXAMINERS[env][0]}={_as_value(file)}")
-    return env, [*selected, *typed]
+        selected[_EXAMINERS[env][0]] = str(file)
+    return env, selected
 
 
-def _as_value(path: Path) -> str:
-    """Return a path as the value of a setting: quoted, where Hydra would read more than a path."""
-    text = str(path)
+def _as_value(text: str) -> str:
+    """Return a path or a choice as typed: quoted, where Hydra would read more than a path."""
     if re.fullmatch(r"[\w./-]+", text, re.ASCII):
         return text
     return "'" + re.sub(r"(\\*)'", r"\1\1\\'", text) + "'"

@@ -58,9 +58,6 @@ def settings_of(*arguments: str) -> Settings:
     """
     _import_own_packages()
     from trainers.command_line.composition import compose, read_settings
-    from trainers.components.choices import check_choices
-
-    check_choices(arguments)
 
     typed = read_settings(arguments)
     composed = compose(typed)
@@ -212,7 +209,7 @@ def _start(arguments: list[str]) -> int:
     """Follow the flags: version, help, information, settings, a sweep, or a run."""
     from torchrl_gpu.commands import check_once, show
     from torchrl_gpu.version import __version__
-    from trainers.components.choices import as_settings, check_choices
+    from trainers.components.choices import as_settings
 
     parser = _FlagParser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
@@ -244,7 +241,6 @@ def _start(arguments: list[str]) -> int:
     elif flags.info:
         from trainers.command_line.composition import read_settings, show_info
 
-        check_choices(runs[0])
         show_info(flags.info, read_settings(runs[0]))
     elif flags.cfg:
         show("---\n".join(settings_of(*run).as_yaml() for run in runs).rstrip())

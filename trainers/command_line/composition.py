@@ -18,7 +18,14 @@ from yaml import YAMLError
 
 from torchrl_gpu.errors import ConfigurationError, one_line
 from trainers.command_line.schema import GeneralSettings
-from trainers.components.choices import CONFIGS, GROUPS, SEARCH_PATH, choices_of, folders_of
+from trainers.components.choices import (
+    CONFIGS,
+    GROUPS,
+    SEARCH_PATH,
+    check_choices,
+    choices_of,
+    folders_of,
+)
 
 # Hydra composes by one object of the process, which a single thread can use at a time.
 _one_thread = threading.Lock()
@@ -41,8 +48,10 @@ def read_settings(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the value of each setting, by its dotted name.
 
     Values have Hydra's grammar: `[64, 64]`, `1e-4`, `null`, `${trainer.total_frames}`. Choices and
-    paths are taken as they stand, with spaces, commas and brackets.
+    paths are taken as they stand, with spaces, commas and brackets. Unknown choices are refused,
+    see `check_choices`.
     """
+    check_choices(arguments)
     values: dict[str, Any] = {}
     for argument in arguments:
         name, _, text = argument.partition("=")

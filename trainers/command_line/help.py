@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torchrl_gpu.arguments import AS_TYPED, CheckedFields, descriptions_of, parameters_of
 from trainers.command_line.composition import compose, one_line_errors, read_settings
 from trainers.command_line.schema import GeneralSettings
-from trainers.components.choices import GROUPS, check_choices, choices_of, folders_of, path_of
+from trainers.components.choices import GROUPS, choices_of, folders_of, path_of
 from trainers.components.outline import outline_of
 from trainers.components.sections import AUTOMATIC, PROVIDED, SECTIONS, TARGET, parts_of
 
@@ -62,7 +62,6 @@ def help_text(arguments: Sequence[str]) -> str:
             user, choose the components, or `checkpoint=`, those of its run; values are those that
             the command would use.
     """
-    check_choices(arguments)
     typed = read_settings(arguments)
     composed = compose(typed)
     config, choices = composed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +55,11 @@ def _folder(entry: str) -> Path:
         raise ConfigurationError(f"{SEARCH_PATH}={entry}: {error}") from None
 
 
-def check_choices(arguments: Iterable[str]) -> None:
+def check_choices(arguments: Sequence[str]) -> None:
     """Refuse an argument that is not a setting, or an unknown agent, environment or preset.
 
     This needs only the names of files, so that a mistyped name is refused before torch is imported.
     """
-    arguments = list(arguments)
     if others := [each for each in arguments if not isinstance(each, str)]:  # of a script
         raise ConfigurationError(
             f'{others[0]}: each setting is a separate argument, as in run("agent=sac", "env=fanuc")'
