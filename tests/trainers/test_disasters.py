@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +55,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call) -> Itera
     (tmp_path / "disaster_world.py").write_text(_WORLD)
     monkeypatch.syspath_prepend(tmp_path)
 
-    def train(
-        disaster: Callable[[Any, float], object] | None, *more: str, only: Sequence[str] = ()
-    ) -> tuple[int, list[str]]:
+    def train(disaster: Callable[[Any, float], object], *more: str) -> tuple[int, list[str]]:
         sys.modules.pop("disaster_world", None)
         import disaster_world  # type: ignore[import-not-found]
 
-        disaster_world.World.disaster = disaster and staticmethod(disaster)
-        ended = program(*(only or (*SETTINGS, *more)))
+        disaster_world.World.disaster = staticmethod(disaster)
+        ended = program(*SETTINGS, *more)
         return ended.code, ended.err.partition("error: ")[2].splitlines()
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

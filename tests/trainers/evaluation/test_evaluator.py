@@ -1,4 +1,3 @@
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.processes import Processes
 from trainers.evaluation.evaluation import Evaluation, evaluate
 from trainers.evaluation.evaluator import Evaluator
-from trainers.training.progress import ProgressDisplay
 from trainers.training.trainer import TorchRLTrainer
 
 CPU = torch.device("cpu")
@@ -278,12 +276,3 @@ def test_progress_of_every_evaluation_is_displayed(
     assert "mode=demo" not in ended.out, "this environment cannot render"
     (summary,) = tmp_path.glob("runs/**/summary.json")
     assert json.loads(summary.read_text())["episodes"] == 700
-
-
-def test_stage_is_displayed_until_it_ends() -> None:
-    file = io.StringIO()
-    display = ProgressDisplay(100, file=file, clock=iter(range(0, 1000, 10)).__next__)
-    display.update(50, stage="evaluating 3/20 episodes")
-    assert "evaluating 3/20 episodes" in file.getvalue()
-    display.update(50, stage="")
-    assert "evaluating" not in file.getvalue().splitlines()[-1]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.program import Call, call
+from tests.helpers.program import Call
 from trainers.exporting.contract import CONTRACT, ONNX, PT2, sha256
 from trainers.exporting.leapp import LEAPP
 from trainers.exporting.page import PAGE
+from trainers.run import run
 
 pytest.importorskip("onnxscript")
 
@@ -34,25 +35,23 @@ RUNS = {
 
 
 @pytest.fixture(scope="module", params=RUNS)
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose policy has been exported."""
-    folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        assert call(patch, folder, f"agent={request.param}", *RUNS[request.param], *SHORT) == 0
-        (run,) = {path.parent for path in folder.glob("runs/**/checkpoints")}
-        assert call(patch, folder, "mode=export", f"checkpoint={run}") == 0
-    return run
+    agent, runs = request.param, f"runs={tmp_path_factory.mktemp('runs')}"
+    folder = run(f"agent={agent}", *RUNS[agent], *SHORT, runs).folder
+    run("mode=export", f"checkpoint={folder}")
+    return folder
 
 
 # The behaviour does not depend on the agent and the environment.
-of_one_run = pytest.mark.parametrize("run", ["dqn"], indirect=True)
+of_one_run = pytest.mark.parametrize("trained", ["dqn"], indirect=True)
 
 
 @of_one_run
-def test_an_export_keeps_another_one_of_the_same_name(run: Path, program: Call) -> None:
-    (older,) = (run / "exports").iterdir()
+def test_an_export_keeps_another_one_of_the_same_name(trained: Path) -> None:
+    (older,) = (trained / "exports").iterdir()
     before = {path: path.read_bytes() for path in older.iterdir()}
-    assert program("mode=export", f"checkpoint={run}").code == 0
+    run("mode=export", f"checkpoint={trained}")
     new = older.with_name(f"{older.name}_2")
     assert {path.name for path in new.iterdir()} == {path.name for path in before}
     assert {path: path.read_bytes() for path in older.iterdir()} == before
@@ -60,22 +59,22 @@ def test_an_export_keeps_another_one_of_the_same_name(run: Path, program: Call) 
 
 
 @pytest.fixture
-def export(run: Path, tmp_path: Path) -> Path:
+def export(trained: Path, tmp_path: Path) -> Path:
     """A copy of the exported folder, outside of its run."""
-    (exported,) = (run / "exports").iterdir()
-    copy = tmp_path / "export"
-    shutil.copytree(exported, copy)
-    return copy
+    (exported,) = (trained / "exports").iterdir()
+    return Path(shutil.copytree(exported, tmp_path / "export"))
 
 
-def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(run: Path, program: Call) -> None:
-    (folder,) = (run / "exports").iterdir()
+def test_an_exported_policy_plays_the_episodes_of_its_checkpoint(
+    trained: Path, program: Call
+) -> None:
+    (folder,) = (trained / "exports").iterdir()
     page = [PAGE] if "marinenav" in folder.parts else []
     names = sorted(path.name for path in folder.iterdir())
     assert names == [CONTRACT, LEAPP, *page, ONNX, PT2]
     title, *lines = program("mode=eval", f"policy={folder}").report().splitlines()
     assert title == str(folder)
-    (written,) = (run / "evaluations").glob("*.json")
+    (written,) = (trained / "evaluations").glob("*.json")
     result = json.loads(written.read_text())
     assert result.pop("policy") == str(folder)
     expected = json.loads((folder / CONTRACT).read_text())["evaluation"]

@@ -10,10 +10,11 @@ from torch import Tensor
 from agents import DQN, SAC
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build
-from tests.helpers.program import Call, call
-from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder, find_checkpoint
+from tests.helpers.program import Call
+from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.environments.specs import action_bounds, observation_spec
 from torchrl_gpu.errors import ConfigurationError
+from trainers.run import run
 from trainers.runs.policy_files import load_policy, restore_policy, save_policy
 
 SHORT = [
@@ -27,11 +28,9 @@ SHORT = [
 @pytest.fixture(scope="module", params=["sac", "dqn"])
 def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of an agent with continuous actions, and one with discrete actions."""
-    folder = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as patch:
-        assert call(patch, folder, f"agent={request.param}", *SHORT) == 0
-    (run,) = folder.glob("runs/marinenav/*/*")
-    return find_checkpoint(run, best=True)
+    outcome = run(f"agent={request.param}", *SHORT, f"runs={tmp_path_factory.mktemp('runs')}")
+    assert outcome.best is not None
+    return outcome.best
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +87,12 @@ def test_policy_file_is_evaluated_and_filmed_like_a_checkpoint(
 def test_read_only_run_can_be_evaluated(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
-    run = checkpoint.parent.parent
-    before = sorted(run.rglob("*"))
-    monkeypatch.setattr(os, "access", lambda path, mode: path != run)
-    assert program("mode=eval", f"checkpoint={run}").code == 0
-    assert list(tmp_path.glob(f"runs/marinenav/*/{run.name}/evaluations/*.json"))
-    assert sorted(run.rglob("*")) == before
+    folder = checkpoint.parent.parent
+    before = sorted(folder.rglob("*"))
+    monkeypatch.setattr(os, "access", lambda path, mode: path != folder)
+    assert program("mode=eval", f"checkpoint={folder}").code == 0
+    assert list(tmp_path.glob(f"runs/marinenav/*/{folder.name}/evaluations/*.json"))
+    assert sorted(folder.rglob("*")) == before
 
 
 def test_the_error_of_a_damaged_checkpoint_names_the_newest_that_can_be_read(

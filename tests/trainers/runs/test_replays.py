@@ -30,15 +30,10 @@ pytest.importorskip("minari", "0.5.4")  # needs Python 3.11
 CASES = [Case(DDPG, "continuous"), Case(Rainbow, "discrete")]
 
 
-def buffer_for(kind: str, capacity: int, num_envs: int = 1) -> ReplayBuffer:
+def buffer_for(kind: str, capacity: int) -> ReplayBuffer:
     interface = interface_of(kind)
-    return ReplayBuffer(
-        capacity,
-        interface.observation_spec[0].expand(num_envs),
-        interface.action_spec[0].expand(num_envs, 2),
-        CPU,
-        frame_stacks=interface.frame_stacks,
-    )
+    specs = interface.observation_spec, interface.action_spec
+    return ReplayBuffer(capacity, *specs, CPU, frame_stacks=interface.frame_stacks)
 
 
 @pytest.mark.parametrize("kind", ["vector", "nested", "set", "colour", "stack", "grey stack"])

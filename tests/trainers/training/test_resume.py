@@ -18,12 +18,12 @@ from tests.helpers.agents import CASES, Case, build_for
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import result_of
 from tests.helpers.memory import needs_peak, peak_memory
-from tests.helpers.program import Call, call
 from tests.helpers.training import assert_same_checkpoints, metric_rows, trainer_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state, save_state
 from torchrl_gpu.errors import ConfigurationError
 from trainers.metrics import read
+from trainers.run import run
 from trainers.runs.policy_files import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
@@ -253,18 +253,12 @@ SHORT = [
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A short run of PPO with its tuned settings: normalized rewards, decaying learning rate."""
-    home = tmp_path_factory.mktemp("pendulum")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        arguments = ["agent=ppo", "env=gym", "env.name=Pendulum-v1", *SHORT]
-        assert call(monkeypatch, home, *arguments, "trainer.total_frames=256") == 0
-    (folder,) = (home / "runs" / "gym" / "Pendulum-v1" / "ppo").iterdir()
-    return folder
+    arguments = ("agent=ppo", "env=gym", "env.name=Pendulum-v1", "trainer.total_frames=256")
+    return run(*arguments, *SHORT, f"runs={tmp_path_factory.mktemp('pendulum')}").folder
 
 
-def test_longer_run_decays_its_learning_rate_over_all_frames(pendulum: Path, program: Call) -> None:
-    home = pendulum.parents[4]
-    checkpoint = f"checkpoint={pendulum.relative_to(home)}"
-    assert program(checkpoint, "trainer.total_frames=512", folder=home).code == 0
+def test_longer_run_decays_its_learning_rate_over_all_frames(pendulum: Path) -> None:
+    run(f"checkpoint={pendulum}", "trainer.total_frames=512", "device=cpu")
     rates = {
         int(row["frames"]): float(row["ppo/learning_rate"])
         for row in metric_rows(pendulum)
@@ -277,13 +271,9 @@ def test_longer_run_decays_its_learning_rate_over_all_frames(pendulum: Path, pro
 @pytest.mark.parametrize(
     ("mode", "setting"), [("eval", "evaluation.num_envs=3"), ("demo", "demo.episodes=1")]
 )
-def test_policy_acts_in_any_number_of_environments(
-    pendulum: Path, mode: str, setting: str, program: Call
-) -> None:
-    home = pendulum.parents[4]
-    arguments = [f"mode={mode}", f"checkpoint={pendulum.relative_to(home)}", setting]
-    arguments += ["env.options.max_episode_steps=5"]
-    assert program(*arguments, folder=home).code == 0
+def test_policy_acts_in_any_number_of_environments(pendulum: Path, mode: str, setting: str) -> None:
+    short = "env.options.max_episode_steps=5"
+    run(f"mode={mode}", f"checkpoint={pendulum}", setting, short, "device=cpu")
 
 
 def test_checkpoint_of_another_layout_is_refused(pendulum: Path, tmp_path: Path) -> None:
