@@ -201,16 +201,14 @@ def _names(groups: Mapping[int, Group]) -> dict[int, str]:
     values = {n: {name: group.setting(name) for name in settings} for n, group in groups.items()}
     telling = {n: _telling(own, [*values.values()]) for n, own in values.items()}
     names: dict[int, str] = {}
-    for count in range(_SHOWN, max(_SHOWN, *map(len, telling.values())) + 1):
-        shown = {n: tuple(texts[:count]) for n, texts in telling.items()}
-        uses = Counter(shown.values())
-        for n, texts in shown.items():
-            # The fewest that make the name unique: if every other group has one setting that is
-            # not the default, a group of defaults would otherwise name all of these settings.
-            if n not in names and (uses[texts] == 1 or count >= len(telling[n])):
-                left = len(telling[n]) - len(texts)
-                more = [f"{left} more"] if left else []
-                names[n] = ", ".join([groups[n].name, *texts, *more])
+    for n, texts in telling.items():
+        # The fewest that make the name unique: if every other group has one setting that is not the
+        # default, a group of defaults would otherwise name all of these settings.
+        others = [each for other, each in telling.items() if other != n]
+        counts = (c for c in range(_SHOWN, len(texts)) if texts[:c] not in [o[:c] for o in others])
+        count = next(counts, len(texts))
+        more = [f"{len(texts) - count} more"] if count < len(texts) else []
+        names[n] = ", ".join([groups[n].name, *texts[:count], *more])
     return names
 
 

@@ -78,15 +78,17 @@ def test_two_processes_count_all_frames_and_one_of_them_writes(
     assert capsys.readouterr().err.count("512/512") == 1
 
 
-def test_a_request_to_one_process_stops_all(tmp_path: Path) -> None:
-    def train(processes: Processes) -> tuple[int, bool]:
-        trainer = make(tmp_path / str(processes.rank), processes)
+@pytest.mark.parametrize("frames", [176, FRAMES])
+def test_a_request_to_one_process_stops_all(tmp_path: Path, frames: int) -> None:
+    def train(processes: Processes) -> tuple[int, bool, int]:
+        trainer = make(tmp_path / str(processes.rank), processes, evaluation_env=MatchEnv(ENVS))
         if processes.rank == 1:
-            stop_after(trainer, 176)
+            stop_after(trainer, frames)
         trainer.train()
-        return trainer.frames, trainer.stop_requested
+        return trainer.frames, trainer.stop_requested, len(trainer.evaluations)
 
-    assert on_ranks(2, train) == [(176, True)] * 2
+    # After the last step, there is nothing left to stop but the evaluation.
+    assert on_ranks(2, train) == [(frames, frames < FRAMES, 0), (frames, True, 0)]
 
 
 @pytest.mark.parametrize("asked", [0, 1])
@@ -103,17 +105,6 @@ def test_a_request_during_an_evaluation_stops_all(tmp_path: Path, asked: int) ->
         return trainer.frames, trainer.stop_requested, len(trainer.evaluations)
 
     assert on_ranks(2, train) == [(320, True, 1)] * 2
-
-
-def test_a_request_after_the_last_step_stops_all(tmp_path: Path) -> None:
-    def train(processes: Processes) -> int:
-        trainer = make(tmp_path / str(processes.rank), processes, evaluation_env=MatchEnv(ENVS))
-        if processes.rank == 1:
-            stop_after(trainer, FRAMES)
-        trainer.train()
-        return len(trainer.evaluations)
-
-    assert on_ranks(2, train) == [0, 0]
 
 
 def trained(folder: Path) -> Path:
