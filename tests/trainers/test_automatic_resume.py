@@ -5,6 +5,7 @@ import logging
 import signal
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -86,16 +87,10 @@ def test_other_settings_are_another_run() -> None:
     assert run(*COMMAND).folder == first
 
 
-def test_a_closing_evaluation_that_was_interrupted_is_made_up_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def interrupt(settings: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(train, "evaluation_of", interrupt)
-        with pytest.raises(KeyboardInterrupt, match="To evaluate:"):
-            run(*COMMAND)
+def test_a_closing_evaluation_that_was_interrupted_is_made_up_for() -> None:
+    interrupted = mock.patch.object(train, "evaluation_of", side_effect=KeyboardInterrupt)
+    with interrupted, pytest.raises(KeyboardInterrupt, match="To evaluate:"):
+        run(*COMMAND)
     (folder,) = runs()
     outcome = run(*COMMAND)
     assert (outcome.folder, list(outcome.evaluations)) == (folder, [32, 64, 96])

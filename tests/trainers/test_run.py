@@ -15,6 +15,7 @@ from importlib.metadata import version
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -33,7 +34,6 @@ from torchrl_gpu.checkpoints import state_file
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.datasets.dataset import write_dataset
 from torchrl_gpu.errors import ConfigurationError
-from trainers.modes.outcome import RunOutcome
 from trainers.run import main, run, settings_of
 from trainers.runs.policy_files import load_checkpoint
 from trainers.signals import Interruption
@@ -81,22 +81,17 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
     assert "_AsyncWriterThread" not in {type(thread).__name__ for thread in begun}, "open log"
     assert capsys.readouterr().out == ""
 
-    read: list[Path] = []
-    load = state_file.load_state
-
-    def load_state(path: Path) -> object:
-        read.append(path)
-        return load(path)
-
-    monkeypatch.setattr("trainers.runs.policy_files.load_state", load_state)
+    load = mock.Mock(wraps=state_file.load_state)
+    monkeypatch.setattr("trainers.runs.policy_files.load_state", load)
     resumed = run(f"checkpoint={outcome.folder}", "trainer.total_frames=96", "device=cpu", runs)
     assert resumed.folder == outcome.folder
     assert list(resumed.evaluations) == [32, 64, 96]
-    assert read == [outcome.newest, resumed.best], "each checkpoint is read once"
+    read = [mock.call(outcome.newest), mock.call(resumed.best)]
+    assert load.mock_calls == read, "each checkpoint is read once"
 
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
     assert evaluated.evaluation == resumed.evaluation
-    assert read == [outcome.newest, resumed.best, resumed.best]
+    assert load.mock_calls == [*read, mock.call(resumed.best)]
     demo = ("mode=demo", "demo.episodes=1", "demo.video=gif", "device=cpu", runs)
     filmed = run(f"checkpoint={resumed.best}", *demo)
     assert filmed.film is not None
@@ -469,10 +464,8 @@ def test_failed_run_of_a_sweep_does_not_end_the_others(tmp_path: Path, program: 
 def test_an_interrupted_sweep_says_how_to_go_on(
     arguments: list[str], hint: str, monkeypatch: pytest.MonkeyPatch, program: Call
 ) -> None:
-    def interrupt(settings: object) -> RunOutcome:
-        raise Interruption(signal.SIGTERM, "Stopped at 48 frames.")
-
-    monkeypatch.setattr("trainers.run._begin", interrupt)
+    stop = Interruption(signal.SIGTERM, "Stopped at 48 frames.")
+    monkeypatch.setattr("trainers.run._begin", mock.Mock(side_effect=stop))
     code, output, _ = program(*arguments, "-m", "seed=1,2")
     assert code == 75
     assert output.endswith(f"not finished\n2     not finished\nStopped at 48 frames.{hint}\n")

@@ -350,9 +350,7 @@ def test_a_refused_command_ends_the_search_of_every_process(
 def test_a_judged_training_that_raises_stands_in_the_report(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail() -> None:
-        raise RuntimeError("out of memory")
-
+    fail = mock.Mock(side_effect=RuntimeError("out of memory"))
     command = (*COMMAND, "tune.trials=1", "tune.fresh_seeds=2")
     with monkeypatch.context() as patched:
         patched.setattr(TorchRLTrainer, "collect", during("best_1000000", fail))
@@ -387,12 +385,10 @@ def test_a_judgement_that_cannot_be_read_is_refused_in_one_line(tmp_path: Path) 
 def test_an_interrupted_trial_is_repeated_by_the_same_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def interrupt() -> None:
-        signal.raise_signal(signal.SIGTERM)
-
     command = (*COMMAND, "tune.trials=2", "tune.repeats=0")
+    interrupt = during("0001", lambda: signal.raise_signal(signal.SIGTERM))
     with monkeypatch.context() as patched:
-        patched.setattr(TorchRLTrainer, "collect", during("0001", interrupt))
+        patched.setattr(TorchRLTrainer, "collect", interrupt)
         with pytest.raises(KeyboardInterrupt, match="The same command goes on"):
             run(*command)
     outcome = run(*command)

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Barrier
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -172,11 +173,9 @@ def test_copied_run_goes_on_in_the_copy(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_written_to_is_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(**_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system")
-
     checkpoint = checkpoint_in(tmp_path / "run")
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    error = OSError(errno.EROFS, "Read-only file system")
+    monkeypatch.setattr(tempfile, "TemporaryFile", mock.Mock(side_effect=error))
     with pytest.raises(ConfigurationError, match=r"Read-only file system; copy the run folder"):
         enter(tmp_path / "runs", checkpoint)
     with pytest.raises(ConfigurationError, match=r"system; name another folder with runs=FOLDER"):

@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from omegaconf import OmegaConf
@@ -110,11 +111,8 @@ def test_another_file_is_kept_and_named_in_the_error(content: bytes, tmp_path: P
 def test_csv_on_a_full_disk_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     logger = csv_logger(tmp_path)
     logger.log(100, {"a": 1})
-
-    def no_space(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", no_space)
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=error))
     with pytest.raises(ConfigurationError, match=r"cannot write .*metrics.csv.*No space left"):
         logger.log(200, {"b": 1})
     assert [row["frames"] for row in metric_rows(tmp_path)] == ["100"]

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -146,13 +147,13 @@ def test_all_processes_begin_new_episodes_where_one_of_them_has_lost_its_own(
 
     def go_on(processes: Processes) -> int:
         trainer = make(tmp_path, processes)
-        begun: list[int] = []
-        trainer.begin_new_episodes = lambda: begun.append(1)  # type: ignore[method-assign]
-        trainer.collector.load_state_dict = (  # type: ignore[method-assign]
-            lambda state: processes.rank == 0
-        )
-        trainer.load(checkpoint)
-        return len(begun)
+        fits = mock.Mock(return_value=processes.rank == 0)
+        with (
+            mock.patch.object(trainer, "begin_new_episodes") as begin,
+            mock.patch.object(trainer.collector, "load_state_dict", fits),
+        ):
+            trainer.load(checkpoint)
+        return begin.call_count
 
     assert on_ranks(2, go_on) == [1, 1]
 

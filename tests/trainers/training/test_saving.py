@@ -3,14 +3,14 @@
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -86,41 +86,6 @@ def test_the_best_of_all_evaluations_is_kept_with_its_policy(tmp_path: Path) -> 
     assert json.loads((tmp_path / "summary.json").read_text())["mean_return"] == -1.0
 
 
-def raising(error: Exception) -> Callable[..., Any]:
-    """Return a function that raises an exception."""
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise error
-
-    return fail
-
-
-class BreakingEnv(IdentityEnv):
-    """Raises an exception in its tenth step."""
-
-    count = 0
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        self.count += 1
-        if self.count == 10:
-            raise ZeroDivisionError("simulator")
-        return super()._step(tensordict)
-
-
-class BreakingCallback(Callback):
-    """Raises an exception at the first row of metrics."""
-
-    def on_log(self, trainer: TorchRLTrainer, metrics: Mapping[str, float]) -> None:
-        raise ZeroDivisionError("callback")
-
-
-class BreakingReader(Callback):
-    """Raises an exception at every checkpoint."""
-
-    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        raise ZeroDivisionError("save")
-
-
 @pytest.mark.parametrize(
     ("place", "steps"),
     [("log", 6), ("callback", 6), ("step", 9), ("evaluation", 10), ("update", 5), ("save", 10)],
@@ -128,18 +93,20 @@ class BreakingReader(Callback):
 def test_an_exception_loses_no_step(
     place: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = make(
-        tmp_path,
-        BreakingEnv(STEP) if place == "step" else None,
-        callbacks={"callback": [BreakingCallback()], "save": [BreakingReader()]}.get(place, []),
-    )
-    fail = raising(ZeroDivisionError(place))
-    if place == "log":
-        trainer.metric_logger.log = fail  # type: ignore[method-assign]
-    elif place == "evaluation":
-        trainer.evaluation_env = Evaluator(fail)
-    elif place == "update":
-        trainer.execution.update = fail  # type: ignore[method-assign]
+    trainer = make(tmp_path, callbacks=[callback := Callback()])
+    error = ZeroDivisionError(place)
+    if place == "evaluation":
+        trainer.evaluation_env = Evaluator(mock.Mock(side_effect=error))
+    else:
+        owner, method = {
+            "log": (trainer.metric_logger, "log"),
+            "callback": (callback, "on_log"),
+            "step": (trainer.env, "_step"),
+            "update": (trainer.execution, "update"),
+            "save": (callback, "on_save"),
+        }[place]
+        calls = [*9 * [None], error] if place == "step" else error
+        before_each(owner, method, mock.Mock(side_effect=calls))
     with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
         trainer.train()
     trainer.close()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tests.helpers.browser import opened
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.training import before_each
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.environments.scene import Kind, Pose, Scene, Shape
@@ -246,57 +247,47 @@ class Clock:
         self.now += seconds
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The time of the viewer."""
+    clock = Clock()
+    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
+    return clock
+
+
 @pytest.mark.parametrize(("draws_scene", "longest"), [(False, 0.25), (True, 1 / 30)])
 @pytest.mark.parametrize("cost", [0.0001, 0.005, 0.1])
 def test_a_slow_simulation_is_drawn_as_often_as_a_fast_one(
     page: WatchedPage,
+    clock: Clock,
     draws_scene: bool,
     longest: float,
     cost: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    env, clock = SceneEnv(num_envs=1, max_episode_steps=1000), Clock()
+    env, times = SceneEnv(num_envs=1, max_episode_steps=1000), [0.0]
     viewer = viewer_of(page, env, scene=page.draw(env.scene()) if draws_scene else None)
-    step, times = viewer.player.step, [0.0]
-    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
-
-    def slow_step() -> None:
-        step()
-        clock.now += cost
-
-    monkeypatch.setattr(viewer.player, "step", slow_step)
+    before_each(viewer.player, "step", lambda: clock.sleep(cost))
     monkeypatch.setattr(viewer, "_draw", lambda: times.append(clock.now))
     play(viewer, rounds=900)
     assert len(times) > 10
     assert max(np.diff(times)) < longest + cost + viewer.player.step_seconds
 
 
-def test_an_episode_begins_after_the_pause(
-    page: WatchedPage, env: DrawnEnv, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, begun = Clock(), list[float]()
-    viewer = viewer_of(page, env)
+def test_an_episode_begins_after_the_pause(page: WatchedPage, env: DrawnEnv, clock: Clock) -> None:
+    viewer, begun = viewer_of(page, env), list[float]()
     viewer.seconds_between = 2.0
-    begin = viewer.player.begin
-    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
-
-    def timed_begin() -> None:
-        begun.append(clock.now)
-        begin()
-
-    monkeypatch.setattr(viewer.player, "begin", timed_begin)
+    before_each(viewer.player, "begin", lambda: begun.append(clock.now))
     play(viewer, rounds=200)
     assert len(begun) > 2
     assert np.diff(begun) == pytest.approx(2.0 + 7 * viewer.player.step_seconds, abs=0.051)
 
 
 def test_a_long_step_does_not_delay_a_pause(
-    page: WatchedPage, env: DrawnEnv, monkeypatch: pytest.MonkeyPatch
+    page: WatchedPage, env: DrawnEnv, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = Clock()
     viewer = viewer_of(page, env)
     viewer.player.step_seconds = 5.0
-    monkeypatch.setattr("trainers.viewing.viewer.time", clock)
     sleep = clock.sleep
 
     def pause_after_a_second(seconds: float) -> None:
