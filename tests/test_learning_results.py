@@ -115,7 +115,8 @@ def outcome_of(folder: Path, evaluations: dict[int, Evaluation]) -> RunOutcome:
     best = CheckpointFolder(folder).path(max(evaluations))
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy("pretrained/marinenav/ddpg.safetensors", best)
-    return RunOutcome(folder, 1.0, Evaluation(300, 5.0, 20.0, 0.8), "", evaluations, best, best)
+    evaluation = Evaluation(300, 5.0, 20.0, 0.8)
+    return RunOutcome(folder, evaluation, "", 1.0, evaluations, best, best)
 
 
 def test_precision_learning_compares_seeds_that_differ_in_precision_alone(

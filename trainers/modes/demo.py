@@ -1,6 +1,5 @@
 """Mode demo: film a policy, or show it live in the browser, also beside a training."""
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -41,7 +40,6 @@ def show_policy(settings: Settings) -> RunOutcome:
     """
     if settings.general.viewer == "web":
         view(settings)
-    started = time.perf_counter()
     folder = prepared_folder(settings, "videos")
     with closing(build_env(settings, "demo", settings.demo["num_envs"])) as env:
         policy = policy_of(settings, env)
@@ -53,8 +51,7 @@ def show_policy(settings: Settings) -> RunOutcome:
         state = settings.state or load_checkpoint(checkpoint)
         log_film(made.path, state.get("frames", 0))
     report = f"Filmed {title_of(settings)}\n  {made}\n  {made.path}"
-    seconds = time.perf_counter() - started
-    return RunOutcome(folder, seconds, made.evaluation, report, film=made.path)
+    return RunOutcome(folder, made.evaluation, report, film=made.path)
 
 
 def view(settings: Settings) -> NoReturn:

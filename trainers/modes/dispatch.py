@@ -1,5 +1,7 @@
 """Call of a mode of the program."""
 
+import time
+from dataclasses import replace
 from pkgutil import resolve_name
 
 from torchrl_gpu.devices.host import cpu_threads, keep_freed_memory
@@ -34,4 +36,5 @@ def run_mode(settings: Settings, processes: Processes = ONE_PROCESS) -> RunOutco
         if mode == "tune":  # imports Optuna, which may be missing
             outcome: RunOutcome = resolve_name("trainers.modes.tune:tune")(settings)
             return outcome
-        return _MODES[mode](settings)
+        started = time.perf_counter()
+        return replace(_MODES[mode](settings), seconds=time.perf_counter() - started)

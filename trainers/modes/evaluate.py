@@ -17,7 +17,6 @@ from trainers.training.progress import ProgressDisplay
 
 def evaluate(settings: Settings) -> RunOutcome:
     """Evaluate a policy in the evaluation mode of its environment; write the result."""
-    started = time.perf_counter()
     folder = prepared_folder(settings, "evaluations")
     result = evaluation_of(settings)
     if settings.checkpoint is not None:
@@ -32,7 +31,7 @@ def evaluate(settings: Settings) -> RunOutcome:
     if settings.contract is not None:
         lines.append(f"  checkpoint: {settings.contract.evaluation}")
     report = "\n".join([*lines, f"  written to {path}"])
-    return RunOutcome(folder, time.perf_counter() - started, result, report)
+    return RunOutcome(folder, result, report)
 
 
 def evaluation_of(settings: Settings) -> Evaluation:

@@ -1,6 +1,5 @@
 """Mode export: write a policy as ONNX and torch.export files, with its measured result."""
 
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
@@ -34,7 +33,6 @@ _OF_A_STEP: Final = 20
 
 def export(settings: Settings) -> RunOutcome:
     """Evaluate a checkpoint, and write its policy as files that do not need this library."""
-    started = time.perf_counter()
     path = settings.checkpoint
     assert path is not None
     exports = prepared_folder(settings, "exports")
@@ -69,8 +67,7 @@ def export(settings: Settings) -> RunOutcome:
     lines.append(f"  run it       {command_of(settings, 'mode=eval', f'policy={folder}')}")
     if (folder / PAGE).exists():
         lines.append(f"  browser      {(folder / PAGE).resolve().as_uri()}")
-    seconds = time.perf_counter() - started
-    return RunOutcome(folder, seconds, result, "\n".join(lines))
+    return RunOutcome(folder, result, "\n".join(lines))
 
 
 def _on_cpu(settings: Settings, env: Environment) -> TrainedPolicy:

@@ -22,10 +22,10 @@ class RunOutcome:
 
     Attributes:
         folder: run folder, or folder of the evaluation, the film or the dataset.
-        seconds: duration of the call in seconds.
         evaluation: result of the best checkpoint after training, of the evaluated policy, or of
             the filmed or recorded episodes.
         report: result as lines of text.
+        seconds: duration of the call in seconds.
         evaluations: evaluations during the training, by number of frames.
         newest: newest checkpoint of the run; None without training.
         best: checkpoint of the best evaluation, or the newest one without evaluations; None without
@@ -35,9 +35,9 @@ class RunOutcome:
     """
 
     folder: Path
-    seconds: float
     evaluation: Evaluation
     report: str
+    seconds: float = 0.0
     evaluations: Mapping[int, Evaluation] = field(default_factory=dict)
     newest: Path | None = None
     best: Path | None = None

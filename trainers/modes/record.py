@@ -1,6 +1,5 @@
 """Mode record: record the episodes of a policy as a dataset."""
 
-import time
 from contextlib import closing
 
 from torchrl_gpu.datasets.dataset import check_new
@@ -15,7 +14,6 @@ from trainers.training.progress import ProgressDisplay
 
 def record_policy(settings: Settings) -> RunOutcome:
     """Record episodes that neither training nor evaluation begins with."""
-    started = time.perf_counter()
     folder = prepared_folder(settings, "datasets")
     episodes = settings.record["episodes"]
     path = settings.record["path"] or folder / "new"
@@ -36,5 +34,4 @@ def record_policy(settings: Settings) -> RunOutcome:
                 progress=display.update,
             )
     report = f"Recorded {title_of(settings)}\n  {made}\n  {made.path}"
-    seconds = time.perf_counter() - started
-    return RunOutcome(folder, seconds, made.evaluation, report, dataset=made.path)
+    return RunOutcome(folder, made.evaluation, report, dataset=made.path)

@@ -107,9 +107,9 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     heading = f"\nTrained for {trainer.frames:,} frames in {took}."
     outcome = RunOutcome(
         folder,
-        seconds,
         result,
         "\n".join([heading, *_report(trainer, settings, result, best)]),
+        seconds,
         evaluations=trainer.evaluations,
         newest=trainer.checkpoints.latest(),
         best=best,
@@ -197,7 +197,6 @@ def _ended(newest: Path, settings: Settings) -> RunOutcome | None:
     ]
     return RunOutcome(
         folder,
-        0.0,
         result,
         "\n".join(lines),
         evaluations=evaluations,

@@ -71,7 +71,7 @@ def tune(settings: Settings) -> RunOutcome:
     seconds = time.perf_counter() - started
     lines = lines_of(study, best, judged, seconds)
     lines += [f"  train it     {command}", f"  report       {page}"]
-    return RunOutcome(study.folder, seconds, evaluation, "\n".join(["", *lines]))
+    return RunOutcome(study.folder, evaluation, "\n".join(["", *lines]), seconds)
 
 
 def _unused_of(settings: Settings) -> Mapping[str, str]:
