@@ -60,7 +60,6 @@ def test_two_processes_count_all_frames_and_one_of_them_writes(
     def train(processes: Processes) -> tuple[TorchRLTrainer, dict[str, Tensor]]:
         trainer = make(tmp_path / str(processes.rank), processes, show_progress=True)
         trainer.train()
-        trainer.close()
         return trainer, parameters(trainer.agent)
 
     (one, learned), (other, learned_too) = on_ranks(2, train)
@@ -114,7 +113,6 @@ def trained(folder: Path) -> Path:
     def train(processes: Processes) -> Path:
         trainer = make(folder, processes)
         trainer.train()
-        trainer.close()
         return trainer.checkpoints.path(FRAMES)
 
     return on_ranks(2, train)[0]
@@ -130,7 +128,6 @@ def test_all_processes_fill_a_replay_that_one_of_them_has_lost(tmp_path: Path) -
         trainer.load(checkpoint)
         updates = trainer.updates
         trainer.train()
-        trainer.close()
         newest = find_checkpoint(trainer.checkpoints.folder)
         is_saved = trainer.checkpoints.load_replay(newest) is not None
         return trainer.updates - updates, is_saved, parameters(trainer.agent)
@@ -163,7 +160,6 @@ def test_a_divided_replay_is_saved_with_the_evaluation_that_was_due(tmp_path: Pa
     trainer = make(tmp_path, ONE_PROCESS, evaluation_env=MatchEnv(ENVS))
     trainer.load(checkpoint)
     trainer.train()
-    trainer.close()
     assert list(trainer.evaluations) == [FRAMES]
     assert replay_path(checkpoint).exists()
 
@@ -240,7 +236,6 @@ def test_an_environment_asks_other_processes_in_training_alone(
         settings = {"total_frames": 320, "evaluation_interval": 160, "evaluation_episodes": 9}
         settings["random_frames"] = 64
         trainer = train_briefly(env, agent, tmp_path / str(processes.rank), **settings)
-        trainer.close()
         return trainer.evaluations, env.shared
 
     one, other = on_ranks(2, train)

@@ -113,14 +113,12 @@ def check_exact(folder: Path, case: Case, **settings: Any) -> None:
     """Stop and resume a run twice in the middle of episodes; compare it with one that goes on."""
     whole = make_exact(folder / "whole", case, **settings)
     whole.train()
-    whole.close()
     for steps in (19, 37, 100):
         part = make_exact(folder / "parts", case, **settings)
         if (latest := part.checkpoints.latest()) is not None:
             part.load(latest)
         stop_after(part, 3 * steps)
         part.train()
-        part.close()
     assert part.frames == part.total_frames
     assert_same_checkpoints(whole, part)
     assert metrics(whole) == metrics(part)

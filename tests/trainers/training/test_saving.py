@@ -109,7 +109,6 @@ def test_an_exception_loses_no_step(
         before_each(owner, method, mock.Mock(side_effect=calls))
     with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
         trainer.train()
-    trainer.close()
     saved = trainer.checkpoints.path(steps * STEP)
     assert trainer.checkpoints.latest() == saved
     assert replay_path(saved).is_file()
@@ -156,7 +155,6 @@ def test_an_exception_after_a_request_to_stop_ends_the_run_as_requested(tmp_path
 def test_an_interrupted_evaluation_is_made_when_the_run_resumes(tmp_path: Path) -> None:
     whole = make(tmp_path / "whole")
     whole.train()
-    whole.close()
     for interrupted in (10 * STEP, 40 * STEP):
         folder = tmp_path / str(interrupted)
         trainer = make(folder)
@@ -166,12 +164,10 @@ def test_an_interrupted_evaluation_is_made_when_the_run_resumes(tmp_path: Path) 
 
         before_each(trainer, "evaluate", stop)
         trainer.train()
-        trainer.close()
         assert trainer.frames == interrupted
         assert interrupted not in trainer.evaluations
         again = resumed(folder)
         again.train()
-        again.close()
         assert again.evaluations == whole.evaluations
         assert evaluated_frames(folder) == [160, 320, 480, 640]
 
@@ -179,23 +175,19 @@ def test_an_interrupted_evaluation_is_made_when_the_run_resumes(tmp_path: Path) 
 def test_a_run_that_goes_on_from_an_earlier_checkpoint_logs_its_rows_anew(tmp_path: Path) -> None:
     whole = make(tmp_path)
     whole.train()
-    whole.close()
     again = make(tmp_path)
     again.load(whole.checkpoints.path(32 * STEP))
     again.train()
-    again.close()
     assert evaluated_frames(tmp_path) == [10 * STEP, 20 * STEP, 30 * STEP, 40 * STEP]
 
 
 def test_a_finished_run_is_neither_evaluated_nor_saved_again(tmp_path: Path) -> None:
     trainer = make(tmp_path)
     trainer.train()
-    trainer.close()
     latest = find_checkpoint(trainer.folder)
     written = latest.stat().st_mtime_ns
     again = resumed(tmp_path)
     again.train()
-    again.close()
     assert evaluated_frames(tmp_path) == [160, 320, 480, 640]
     assert latest.stat().st_mtime_ns == written
 

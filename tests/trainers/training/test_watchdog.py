@@ -95,7 +95,6 @@ def test_ctrl_c_saves_a_run_whose_simulator_hangs(
         trainer = make(tmp_path, evaluation_env=HangingEnv(STEP))
     with stops(trainer), ctrl_c("has not answered", caplog):
         trainer.train()
-    trainer.close()
     assert trainer.stop_requested
     assert "HangingEnv has not answered for 1 s" in caplog.text
     assert f"{__file__}, line" in caplog.text
@@ -109,7 +108,6 @@ def test_ctrl_c_in_a_script_saves_a_run_whose_simulator_hangs(
     trainer = make(tmp_path, HangingEnv(STEP))
     with ctrl_c("has not answered", caplog), pytest.raises(KeyboardInterrupt):
         trainer.train()
-    trainer.close()
     assert trainer.checkpoints.latest() == trainer.checkpoints.path(9 * STEP)
 
 
@@ -124,7 +122,6 @@ def test_slow_updates_and_waits_of_the_program_are_not_reported(
     env.stall_seconds = 0.5
     trainer = make(tmp_path, env, callbacks=[Pause()], total_frames=13 * STEP)
     trainer.train()
-    trainer.close()
     assert "answered" not in caplog.text
     assert signal.set_wakeup_fd(-1) == -1
     assert not [each for each in threading.enumerate() if each.name == "watchdog"]
@@ -209,7 +206,6 @@ def test_training_and_evaluation_go_on_without_a_process_that_dies_or_hangs(
         evaluation_episodes=4,
         callbacks=[LoseProcess(number, evaluated)],
     )
-    trainer.close()
     env.close()
     evaluated.close()
     assert trainer.frames == 80
