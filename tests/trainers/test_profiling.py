@@ -2,20 +2,18 @@ import gzip
 import json
 import logging
 import time
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict, TensorDictBase
-from torch import Tensor
 
 from agents import PPO, SAC
 from agents.base import Agent
 from tests.helpers.agents import assert_equal, build_for, parameters
+from tests.helpers.clock import Clock
 from tests.helpers.environments import IdentityEnv
-from tests.helpers.training import metric_rows, trainer_of
+from tests.helpers.training import before_each, metric_rows, trainer_of
 from tests.stand_in import count_host_reads
 from torchrl_gpu.timers import PARTS
 from trainers.training.summary import transfers, transfers_line
@@ -25,37 +23,14 @@ CPU = torch.device("cpu")
 PARTS_AND_REST = [*PARTS, "other"]
 
 
-class SlowEnv(IdentityEnv):
-    """Advances a clock by 2 s in every step."""
-
-    def __init__(self, clock: list[float]) -> None:
-        super().__init__()
-        self.clock = clock
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        self.clock[0] += 2.0
-        return super()._step(tensordict)
-
-
-class SlowSAC(SAC):
-    """Advances a clock by 4 s in every update."""
-
-    clock: list[float] = field(init=False)
-
-    def after_update(self, metrics: dict[str, Tensor]) -> None:
-        self.clock[0] += 4.0
-        super().after_update(metrics)
-
-
 def make_trainer(
     folder: Path,
     agent_class: type[Agent] = SAC,
-    env: IdentityEnv | None = None,
     device: torch.device = CPU,
     **settings: Any,
 ) -> TorchRLTrainer:
     torch.manual_seed(0)
-    env = env or IdentityEnv()
+    env = IdentityEnv()
     agent = build_for(env, agent_class, device, rollout_length=4)
     lengths = {"total_frames": 320, "random_frames": 160}
     defaults = {**lengths, "log_interval": 80, "evaluation_episodes": 16}
@@ -65,21 +40,17 @@ def make_trainer(
 def test_each_second_counts_for_the_part_that_takes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    trainer = make_trainer(
-        tmp_path, SlowSAC, SlowEnv(clock), evaluation_env=SlowEnv(clock), profile=True
-    )
-    trainer.agent.clock = clock  # type: ignore[assignment]
-
-    def policy_step(*_: object) -> None:
-        clock[0] += 1.0
-
-    trainer.agent.policy.register_forward_hook(policy_step)
+    clock, evaluated = Clock(), IdentityEnv()
+    monkeypatch.setattr(time, "perf_counter", clock)
+    trainer = make_trainer(tmp_path, evaluation_env=evaluated, profile=True)
+    before_each(trainer.agent, "after_update", lambda: clock.sleep(4.0))
+    trainer.agent.policy.register_forward_hook(lambda *_: clock.sleep(1.0))
+    for env in (trainer.env, evaluated):
+        before_each(env, "_step", lambda: clock.sleep(2.0))
     trainer.train()
     profile = trainer.profiler
     assert profile is not None
-    assert profile.amount == (clock[0], 320, trainer.updates)
+    assert profile.amount == (clock.now, 320, trainer.updates)
     # 20 steps, the last 10 of them by the policy; one evaluation of 8 steps, of 2 + 1 s each.
     expected = {"simulate": 40.0, "act": 10.0, "update": 4.0 * trainer.updates, "evaluate": 24.0}
     assert profile.seconds() == {part: expected.get(part, 0.0) for part in PARTS_AND_REST}
@@ -91,7 +62,7 @@ def test_each_second_counts_for_the_part_that_takes_it(
     assert header.split()[:3] == ["part", "seconds", "share"]
     assert [line.split()[0] for line in lines] == PARTS_AND_REST
     assert "4 s" in next(line for line in lines if line.startswith("update"))
-    assert whole.split()[:3] == ["all", f"{clock[0]:.2f}", "100.0%"]
+    assert whole.split()[:3] == ["all", f"{clock.now:.2f}", "100.0%"]
 
 
 @pytest.mark.parametrize("agent_class", [SAC, PPO])

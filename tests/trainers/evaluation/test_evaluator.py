@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -128,22 +129,11 @@ def test_evaluation_starts_no_more_processes_than_training(vectorization: str, b
     assert build.sizes == [built]
 
 
-class IdlingEnv(IdentityEnv):
-    """Records how many environments are idle."""
-
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(num_envs)
-        self.idle: list[int] = []
-
-    def set_idle(self, mask: torch.Tensor) -> None:
-        self.idle.append(int(mask.sum()))
-
-
 def test_environments_whose_episodes_do_not_count_are_idle() -> None:
-    env = IdlingEnv(4)
-    env.terminates_above = 0.5
-    evaluate(env, policy_for(env), CPU, episodes=6)
-    *during, after = env.idle
+    env = IdentityEnv(4, terminates_above=0.5)
+    with mock.patch.object(env, "set_idle") as set_idle:
+        evaluate(env, policy_for(env), CPU, episodes=6)
+    *during, after = (int(call.args[0].sum()) for call in set_idle.call_args_list)
     assert during == sorted(during)
     assert (during[0], during[-1], after) == (0, 4, 0)
     assert set(during) & {1, 2, 3}
@@ -234,10 +224,7 @@ def test_stop_request_ends_an_evaluation_during_training(tmp_path: Path) -> None
     env = SwitchableEnv()
     trainer = switching_trainer(tmp_path, env, evaluation_episodes=10**9)
 
-    def stop() -> None:
-        trainer.stop_requested = True
-
-    before_each(env, "set_mode", stop)
+    before_each(env, "set_mode", lambda: setattr(trainer, "stop_requested", True))
     trainer.train()
     assert trainer.frames == 208
     assert not trainer.evaluations

@@ -3,6 +3,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import imageio.v2 as imageio
 import pytest
@@ -10,6 +11,7 @@ import torch
 from PIL import Image, ImageSequence
 
 from tests.helpers.environments import IdentityEnv
+from tests.helpers.training import before_each
 from tests.trainers.evaluation.test_evaluation import policy_for
 from torchrl_gpu.environments.captions import LINE_HEIGHT
 from torchrl_gpu.errors import ConfigurationError
@@ -96,16 +98,10 @@ def test_speeds_and_pauses_that_no_film_can_have_are_refused(video: Any, tmp_pat
     assert made.path.stat().st_size > 0
 
 
-class InterruptedEnv(DrawnEnv):
-    def render(self, index: Any = 0) -> torch.Tensor:
-        if len(self.drawn) == STEPS // 2:
-            raise KeyboardInterrupt
-        return super().render(index)
-
-
 @pytest.mark.parametrize("video", ["mp4", "gif"])
 def test_a_film_that_was_interrupted_leaves_nothing(video: Any, tmp_path: Path) -> None:
-    env = InterruptedEnv(0.5)
+    env = DrawnEnv(0.5)
+    before_each(env, "render", mock.Mock(side_effect=[*STEPS // 2 * [None], KeyboardInterrupt]))
     with pytest.raises(KeyboardInterrupt):
         film(env, policy_for(env), CPU, tmp_path / "runs" / "videos", video=video)
     assert not list(tmp_path.iterdir())

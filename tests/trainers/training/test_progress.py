@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.clock import Clock
 from torchrl_gpu.tables import human_time
 from trainers.training.progress import ProgressDisplay
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Terminal(io.StringIO):
@@ -34,7 +27,7 @@ def run(display: ProgressDisplay, clock: Clock, rate: float, seconds: float, sta
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from agents.base import Agent
 from benchmarks.fixture import stop_after
 from envs.gym import GymnasiumEnv
 from tests.helpers.agents import build_for
+from tests.helpers.clock import Clock
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import before_each, metric_rows, trainer_of
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, frames_of
@@ -416,16 +417,12 @@ def test_frames_per_second_count_only_frames_of_this_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step of 16 frames takes a second, at last two; an interval is no whole number of steps."""
-    seconds = [0.0]
-    monkeypatch.setattr(time, "perf_counter", lambda: seconds[0])
+    clock = Clock()
+    monkeypatch.setattr(time, "perf_counter", clock)
 
     def run(total_frames: int) -> None:
         trainer = make_trainer(tmp_path, total_frames=total_frames, log_interval=100)
-
-        def pass_time() -> None:
-            seconds[0] += 1.0 if trainer.frames < 720 else 2.0
-
-        before_each(trainer, "collect", pass_time)
+        before_each(trainer, "collect", lambda: clock.sleep(1.0 if trainer.frames < 720 else 2.0))
         if latest := trainer.checkpoints.latest():
             trainer.load(latest)
         trainer.train()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tests.helpers.browser import opened
+from tests.helpers.clock import Clock
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.training import before_each
 from tests.trainers.evaluation.test_evaluation import policy_for
@@ -234,22 +235,9 @@ def test_bodies_without_a_new_pose_stay_where_they_are(page: WatchedPage) -> Non
     assert places == [[2, 1], [2, 2], [1, 2], [1, 2], [1, 2]]
 
 
-class Clock:
-    """Time that passes in steps and pauses alone, in seconds."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def perf_counter(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The time of the viewer."""
+    """Time of the viewer, which passes in steps and pauses alone."""
     clock = Clock()
     monkeypatch.setattr("trainers.viewing.viewer.time", clock)
     return clock
