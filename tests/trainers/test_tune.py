@@ -24,7 +24,6 @@ from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from torchrl_gpu.devices.seeding import stream_seed
 from torchrl_gpu.errors import ConfigurationError
-from trainers.evaluation.evaluation import Evaluation
 from trainers.evaluation.evaluator import Evaluator
 from trainers.finite_watch import NonfiniteError
 from trainers.modes.outcome import RunOutcome
@@ -58,17 +57,10 @@ Tuned = tuple[RunOutcome, list[int]]
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     """Return the outcome of a search, and the seeds of its evaluations in their order."""
-    seeds: list[int] = []
-    evaluate = Evaluator.evaluate
-
-    def noting(evaluator: Evaluator, *arguments: Any, **options: Any) -> Evaluation:
-        seeds.append(options["seed"])
-        return evaluate(evaluator, *arguments, **options)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Evaluator, "evaluate", noting)
-        outcome = run(*COMMAND, f"runs={tmp_path_factory.mktemp('tuned, well')}")
-    return outcome, seeds
+    wrapped, runs = Evaluator.evaluate, f"runs={tmp_path_factory.mktemp('tuned, well')}"
+    with mock.patch.object(Evaluator, "evaluate", autospec=True, side_effect=wrapped) as evaluate:
+        outcome = run(*COMMAND, runs)
+    return outcome, [call.kwargs["seed"] for call in evaluate.call_args_list]
 
 
 def rows(folder: Path, query: str) -> list[tuple[Any, ...]]:

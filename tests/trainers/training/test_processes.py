@@ -164,22 +164,13 @@ def test_a_divided_replay_is_saved_with_the_evaluation_that_was_due(tmp_path: Pa
     assert replay_path(checkpoint).exists()
 
 
-class Saves(Callback):
-    """Notes the frames at which the training takes note of each checkpoint."""
-
-    def __init__(self) -> None:
-        self.noted: list[int] = []
-
-    def on_save(self, trainer: TorchRLTrainer, path: Path) -> None:
-        self.noted.append(trainer.frames)
-
-
 def test_all_processes_take_note_of_a_checkpoint_in_the_same_step(tmp_path: Path) -> None:
     trained_on = Event()
 
     def train(processes: Processes) -> list[int]:
-        saves = Saves()
-        trainer = make(tmp_path, processes, callbacks=[saves], checkpoint_interval=160)
+        noted: list[int] = []
+        callbacks = [callback := Callback()]
+        trainer = make(tmp_path, processes, callbacks=callbacks, checkpoint_interval=160)
 
         def tell() -> None:
             if trainer.frames >= 256:
@@ -188,10 +179,11 @@ def test_all_processes_take_note_of_a_checkpoint_in_the_same_step(tmp_path: Path
         def wait() -> None:
             assert processes.rank == 0 or trained_on.wait(60)
 
+        before_each(callback, "on_save", lambda: noted.append(trainer.frames))
         before_each(trainer, "collect", tell)
         before_each(trainer.checkpoints, "_rotate", wait)
         trainer.train()
-        return saves.noted
+        return noted
 
     one, other = on_ranks(2, train)
     assert one == other
