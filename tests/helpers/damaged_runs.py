@@ -16,9 +16,9 @@ import torch
 from tests.helpers.agents import parameters
 from tests.helpers.mutations import mutate_state, mutate_text
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint, replay_path
-from torchrl_gpu.environments.specs import action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
-from trainers.components.pairing import pair
+from trainers.modes.building import evaluator_of, training_env
+from trainers.modes.train import build_trainer
 from trainers.run import run, settings_of
 from trainers.runs.loggers import MetricLogger
 from trainers.runs.policy_files import load_policy, save_policy
@@ -169,13 +169,8 @@ class DamagedRuns:
         return damaged.file if is_policy else damaged.folder
 
     def _trainer_of(self, agent: str) -> TorchRLTrainer:
-        settings = settings_of(*AGENTS[agent])
-        built = settings.env.build(mode="train", device=settings.device, seed=0)
-        env = pair(built, settings.agent.target)
-        learner = settings.agent.build(observation_spec(env), action_spec(env), settings.device)
-        folder = self._work.parent / agent
-        trainer: TorchRLTrainer = settings.trainer.build(env, learner, folder)
-        return trainer
+        settings, folder = settings_of(*AGENTS[agent]), self._work.parent / agent
+        return build_trainer(settings, training_env(settings), evaluator_of(settings), folder)
 
 
 @contextmanager
