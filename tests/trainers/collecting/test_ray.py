@@ -4,7 +4,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,27 +58,22 @@ class FailingEnv(IdentityEnv):
     """Fails in its twelfth step, after whole chunks."""
 
     calls = 0
-    is_readable = True
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
         self.calls += 1
         if self.calls == 12:
-            if self.is_readable:
-                raise ArithmeticError("simulator 1 has failed")
-            raise UnreadableError("simulator", 1)
+            self.fail()
         return super()._step(tensordict)
 
-
-def build_failing(num_envs: int, seed: int) -> EnvBase:
-    """Return environments that fail."""
-    return FailingEnv(num_envs)
+    def fail(self) -> None:
+        raise ArithmeticError("simulator 1 has failed")
 
 
-def build_failing_unreadably(num_envs: int, seed: int) -> EnvBase:
-    """Return environments that fail with an exception that cannot be read again."""
-    env = FailingEnv(num_envs)
-    env.is_readable = False
-    return env
+class UnreadablyFailingEnv(FailingEnv):
+    """Fails with an exception that cannot be read again."""
+
+    def fail(self) -> None:
+        raise UnreadableError("simulator", 1)
 
 
 class HangingEnv(IdentityEnv):
@@ -94,19 +89,9 @@ class HangingEnv(IdentityEnv):
         return super()._reset(tensordict, **kwargs)
 
 
-def build_hanging(num_envs: int, seed: int) -> EnvBase:
-    """Return environments that may hang."""
-    return HangingEnv(num_envs)
-
-
 def build_sea(num_envs: int, seed: int) -> EnvBase:
     """Return seas with several robots each, and a curriculum by frames."""
     return MarineNavEnv(num_envs=num_envs, curriculum=True, device=CPU, seed=seed)
-
-
-def build_dying(num_envs: int, seed: int) -> EnvBase:
-    """End the process."""
-    os._exit(1)
 
 
 @pytest.fixture(scope="module")
@@ -324,16 +309,16 @@ def test_collectors_share_frames_and_progress() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("env_class", "message"),
     [
-        (build_failing, r"(?s)^ArithmeticError in collector 0.*simulator 1 has failed"),
-        (build_failing_unreadably, r"(?s) in collector 0.*UnreadableError: simulator 1 has failed"),
+        (FailingEnv, r"(?s)^ArithmeticError in collector 0.*simulator 1 has failed"),
+        (UnreadablyFailingEnv, r"(?s) in collector 0.*UnreadableError: simulator 1 has failed"),
     ],
 )
 def test_an_exception_of_an_environment_ends_the_run_with_its_traceback(
-    build: Callable[[int, int], EnvBase], message: str
+    env_class: type[FailingEnv], message: str
 ) -> None:
-    env = RayEnvironment(build, 2, RayCollectors(steps=2))
+    env = RayEnvironment(lambda num_envs, _: env_class(num_envs), 2, RayCollectors(steps=2))
     learner = Learner(env, build_for(env, SAC))
     with pytest.raises(WorkerError, match=message):
         learner.steps(12)
@@ -345,7 +330,7 @@ def test_a_reset_that_hangs_in_the_folder_of_the_run_ends_its_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    env = RayEnvironment(build_hanging, 2, RayCollectors(steps=2))
+    env = RayEnvironment(lambda num_envs, _: HangingEnv(num_envs), 2, RayCollectors(steps=2))
     before = env.members[0].place
     Path("hang").write_text("")
     learner = Learner(env, build_for(env, SAC))
@@ -368,7 +353,7 @@ def test_a_machine_without_the_library_ends_the_run(monkeypatch: pytest.MonkeyPa
 def test_processes_that_die_again_and_again_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "MAX_LOSSES", 0)
     with pytest.raises(WorkerError, match=r"^collector 0 .* the last of 1 processes in a row"):
-        RayEnvironment(build_dying, 2, RayCollectors())
+        RayEnvironment(lambda *_: os._exit(1), 2, RayCollectors())
 
 
 def test_a_process_that_dies_before_it_has_a_place_is_told_from_a_missing_library(
