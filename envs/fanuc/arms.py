@@ -30,9 +30,9 @@ class Arms(ABC):
     distance: Tensor  # from tool to target, `[B, 1]`, float32, metres
     steps: Tensor  # since each arm was placed, int64 `[B, 1]`
     held: Tensor  # see `Judgement`, `[B, 1]`
+    geometry: ArmGeometry
     goal: Goal
     terms: Mapping[str, Any] = MappingProxyType({})  # of the last rewards, see `Judgement`
-    _geometry: ArmGeometry
 
     def begin_step(self, action: Tensor) -> None:  # noqa: B027
         """Start a step without waiting; the next `step` with the same tensor returns its result.
@@ -54,7 +54,7 @@ class Arms(ABC):
         limit = self.goal.hold_speed
         if math.isinf(limit):
             return None
-        velocity = self._geometry.velocity(self.state[:, 0], self.state[:, 1])
+        velocity = self.geometry.velocity(self.state[:, 0], self.state[:, 1])
         return limit / (velocity.norm(dim=1, keepdim=True) + limit)
 
     @abstractmethod

@@ -38,7 +38,7 @@ class BulletArms(Arms):
     device = torch.device("cpu")
 
     def __init__(self, robot: Robot, pool: WorkerPool, goal: Goal) -> None:
-        self.goal, self._geometry = goal, ArmGeometry(robot)
+        self.geometry, self.goal = ArmGeometry(robot), goal
         self._pool = pool
         self._encoder = ArmEncoder(robot)
         self._begun: Tensor | None = None  # the actions of the step in flight

@@ -17,7 +17,6 @@ from envs.fanuc.bullet_arms import BulletArms
 from envs.fanuc.capabilities import arm_capabilities
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.genesis_arms import GenesisArms
-from envs.fanuc.geometry import ArmGeometry
 from envs.fanuc.observation import observation_bounds
 from envs.fanuc.reach import Reach
 from envs.fanuc.render import TARGET, ArmRenderer, body_names
@@ -203,8 +202,8 @@ class FanucEnv(ArmEnv):
         self._curriculum = Curriculum(ceiling, 0 if climbs else ceiling, self.device)
         self._climbs = climbs and ceiling > 0
         streams = seed_streams(seed, num_envs, self.device)
-        self._starts = Starts(self.robot, bank, self._curriculum, target_noise, streams)
-        self._geometry = ArmGeometry(self.robot, self.device)
+        self._geometry = self._arms.geometry
+        self._starts = Starts(self._geometry, bank, self._curriculum, target_noise, streams)
         low, high = (
             torch.from_numpy(x).to(self.device).expand(num_envs, -1)
             for x in observation_bounds(self.robot)
@@ -252,7 +251,7 @@ class FanucEnv(ArmEnv):
 
     @cached_property
     def _reach(self) -> Reach:
-        return Reach(self.robot, self._starts.joints, self.device)
+        return Reach(self._geometry, self._starts.joints)
 
     def set_target(self, position: Tensor) -> None:
         """Give all arms other targets until their next episodes.

@@ -65,14 +65,13 @@ class GenesisArms(Arms):
             raise ConfigurationError(
                 f"env.urdf={robot.urdf}: Genesis cannot load this arm: {one_line(error)}"
             ) from error
-        self.goal, self._geometry = goal, ArmGeometry(robot, self.device)
-        self._encode = ArmEncoder(robot, torch, dtype=torch.float32, device=self.device)
-        self._lower, self._upper, self._velocity, self._effort = (
-            torch.tensor(values, dtype=torch.float32, device=self.device)
-            for values in (robot.lower, robot.upper, robot.velocity, robot.effort)
-        )
-        self._lowest_goal = self._lower + LIMIT_MARGIN
-        self._highest_goal = self._upper - LIMIT_MARGIN
+        self.geometry, self.goal = ArmGeometry(robot, self.device), goal
+        options: dict[str, Any] = {"dtype": torch.float32, "device": self.device}
+        self._encode = ArmEncoder(robot, torch, **options)
+        self._velocity = torch.tensor(robot.velocity, **options)
+        self._effort = torch.tensor(robot.effort, **options)
+        self._lowest_goal = self.geometry.lower + LIMIT_MARGIN
+        self._highest_goal = self.geometry.upper - LIMIT_MARGIN
         self._farthest_step = self._velocity / control_rate
         self.target = torch.zeros(num_arms, 3, device=self.device)
         self.steps = torch.zeros(num_arms, 1, dtype=torch.int64, device=self.device)
@@ -112,8 +111,8 @@ class GenesisArms(Arms):
         goal = goal.clamp(self._lowest_goal, self._highest_goal)
         self._drive((goal - angles) * self._control_rate)
         reached = self._read()
-        lowest = torch.maximum(angles - self._farthest_step, self._lower)
-        highest = torch.minimum(angles + self._farthest_step, self._upper)
+        lowest = torch.maximum(angles - self._farthest_step, self.geometry.lower)
+        highest = torch.minimum(angles + self._farthest_step, self.geometry.upper)
         after = reached[:, 0].clamp(lowest, highest)
         speed = reached[:, 1].clamp(-self._velocity, self._velocity)
         self.state = torch.stack((after, speed), dim=1)

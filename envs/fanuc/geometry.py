@@ -7,9 +7,19 @@ from envs.fanuc.robot import FIRST_BODY_ABOVE_FLOOR, MIN_BODIES_APART, Robot
 
 
 class ArmGeometry:
-    """Poses of bodies and tool, and gaps of the bodies, capsules, to the floor and each other."""
+    """Poses of bodies and tool, and gaps of the bodies, capsules, to the floor and each other.
+
+    Attributes:
+        robot: description of the arm.
+        lower: lower limits of the joint angles `[N]`, float32, rad.
+        upper: upper limits of the joint angles `[N]`, float32, rad.
+    """
 
     def __init__(self, robot: Robot, device: torch.device | str = "cpu") -> None:
+        self.robot = robot
+        self.lower, self.upper = (
+            torch.tensor(x, dtype=torch.float32, device=device) for x in (robot.lower, robot.upper)
+        )
         self._pose_map = torch.tensor(robot.pose_map(), dtype=torch.float32, device=device)
         self._joints = robot.num_joints
         tool = torch.tensor([*robot.tool, 1.0], dtype=torch.float32, device=device)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from envs.examination import Examination
 from envs.fanuc.geometry import ArmGeometry
@@ -30,7 +31,8 @@ def examine(settings: Mapping[str, Any]) -> Examination:
     names = ("robot", "urdf", "tool", "bar_radius")
     robot = load_robot(*(settings[name] for name in names))
     posture = home_of(robot, settings["home"])
-    gap = float(ArmGeometry(robot).clearance(torch.tensor([posture])))
+    geometry = ArmGeometry(robot)
+    gap = float(geometry.clearance(torch.tensor([posture])))
     if gap <= MIN_CLEARANCE:
         raise ConfigurationError(
             f"env.home={[round(angle, 2) for angle in posture]}: the gap of the arm to itself or "
@@ -38,7 +40,7 @@ def examine(settings: Mapping[str, Any]) -> Examination:
         )
     postures = sample_targets(robot, 0, _PER_GRADE, posture)
     points = _points(robot)
-    reached = Reach(robot, postures.joints).is_reachable(points)
+    reached = Reach(geometry, postures.joints).is_reachable(points)
     angles = ",".join(f"{angle:.2f}" for angle in posture)
     radius = settings["bar_radius"]
     report = "\n".join(
@@ -53,7 +55,7 @@ def examine(settings: Mapping[str, Any]) -> Examination:
             "for each mesh or box (env.bar_radius)",
         )
     )
-    picture = _draw(robot, posture, points[reached])
+    picture = _draw(geometry, posture, points[reached])
     return Examination(settings["urdf"] or robot.urdf, report, picture)
 
 
@@ -67,7 +69,7 @@ def _joints(robot: Robot) -> str:
     return table(header, rows)
 
 
-def _points(robot: Robot) -> torch.Tensor:
+def _points(robot: Robot) -> Tensor:
     """Return random positions above the floor within the reach of joint 1, `[P, 3]`, metres."""
     generator = torch.Generator().manual_seed(0)
     shoulder = torch.tensor(robot.shoulder, dtype=torch.float32)
@@ -79,10 +81,10 @@ def _points(robot: Robot) -> torch.Tensor:
     return within[:_POINTS]
 
 
-def _draw(robot: Robot, posture: Sequence[float], points: torch.Tensor) -> NDArray[np.uint8]:
+def _draw(geometry: ArmGeometry, posture: Sequence[float], points: Tensor) -> NDArray[np.uint8]:
     shown = points[:_SHOWN].tolist()
-    renderer = ArmRenderer(robot, trail=_SHOWN)
-    tool = ArmGeometry(robot).position(torch.tensor(posture)).tolist()
+    renderer = ArmRenderer(geometry.robot, trail=_SHOWN)
+    tool = geometry.position(torch.tensor(posture)).tolist()
     frame = renderer.frame([*posture], tool, shown)
     renderer.close()
     return frame

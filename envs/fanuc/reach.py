@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.robot import Robot
 from envs.fanuc.targets import MIN_CLEARANCE
 from torchrl_gpu.errors import ConfigurationError
 
@@ -21,18 +20,13 @@ class Reach:
     singularity robustness", 1986), from the eight known postures nearest to the position.
 
     Args:
-        robot: description of the arm.
+        geometry: geometry of the arm, on the device of the positions.
         postures: known postures without collision `[K, N]`, rad.
-        device: device of the positions.
     """
 
-    def __init__(self, robot: Robot, postures: Tensor, device: torch.device | str = "cpu") -> None:
-        self._geometry = ArmGeometry(robot, device)
-        self._lower, self._upper = (
-            torch.tensor(x, dtype=torch.float32, device=device) for x in (robot.lower, robot.upper)
-        )
-        self._postures = postures.to(device)
-        self._positions = self._geometry.position(self._postures)
+    def __init__(self, geometry: ArmGeometry, postures: Tensor) -> None:
+        self._geometry, self._postures = geometry, postures
+        self._positions = geometry.position(postures)
 
     def is_reachable(self, position: Tensor) -> Tensor:
         """Return whether a posture is found within 1 mm of each position, bool `[*B]`.
@@ -40,21 +34,22 @@ class Reach:
         The positions of the tool are `[*B, 3]`, metres, in the base frame. One at the very edge of
         the work space can be missed.
         """
-        goal = position.reshape(-1, 3).to(self._positions)
+        geometry, goal = self._geometry, position.reshape(-1, 3).to(self._positions)
         count = min(NEIGHBOURS, len(self._postures))
         nearest = torch.cdist(goal, self._positions).topk(count, largest=False).indices
         joints = self._postures[nearest].flatten(0, 1)
         goals = goal.repeat_interleave(count, 0)
         eye = DAMPING * torch.eye(3, device=goal.device)
         for _ in range(ITERATIONS):
-            error = goals - self._geometry.position(joints)
-            jacobian = self._geometry.jacobian(joints)
+            error = goals - geometry.position(joints)
+            jacobian = geometry.jacobian(joints)
             # NaN, and so no posture, where rounding leaves nothing of the damping.
             pull, _ = torch.linalg.solve_ex(jacobian @ jacobian.mT + eye, error.unsqueeze(-1))
-            joints = (joints + (jacobian.mT @ pull).squeeze(-1)).clamp(self._lower, self._upper)
+            joints = joints + (jacobian.mT @ pull).squeeze(-1)
+            joints = joints.clamp(geometry.lower, geometry.upper)
             eye = eye / 2  # convergence is slow until the damping is gone
-        gap = (goals - self._geometry.position(joints)).norm(dim=1)
-        fits = (gap <= TOLERANCE) & (self._geometry.clearance(joints) > MIN_CLEARANCE)
+        gap = (goals - geometry.position(joints)).norm(dim=1)
+        fits = (gap <= TOLERANCE) & (geometry.clearance(joints) > MIN_CLEARANCE)
         return fits.view(-1, count).any(1).view(position.shape[:-1])
 
     def check(self, target: Tensor) -> None:

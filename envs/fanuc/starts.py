@@ -5,7 +5,6 @@ from torch import Tensor
 
 from envs.fanuc.curriculum import Curriculum
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.robot import Robot
 from envs.fanuc.targets import GRADES, ReachableTargets
 from envs.streams import random_words
 
@@ -23,21 +22,17 @@ class Starts:
 
     def __init__(
         self,
-        robot: Robot,
+        geometry: ArmGeometry,
         bank: ReachableTargets,
         curriculum: Curriculum,
         target_noise: float,
         streams: Tensor,
     ) -> None:
         device = streams.device
-        self.streams, self._curriculum = streams, curriculum
+        self.streams, self._curriculum, self._geometry = streams, curriculum, geometry
         self._postures = bank.starts.to(device)
         self.joints, self.positions = bank.joints.to(device), bank.positions.to(device)
-        self._noise = target_noise / robot.reach
-        self._geometry = ArmGeometry(robot, device)
-        self._lower, self._upper = (
-            torch.tensor(x, dtype=torch.float32, device=device) for x in (robot.lower, robot.upper)
-        )
+        self._noise = target_noise / geometry.robot.reach
 
     def draw(self, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return joint angles `[B, N]`, rad, and targets in the base frame `[B, 3]`, metres.
@@ -55,7 +50,8 @@ class Starts:
             # times the reach at most.
             turn = (words[2:].T.float() / 2**30 - 1) * (self._noise / joints)
             angles = self.joints.index_select(0, target) + turn
-            positions = self._geometry.position(angles.clamp(self._lower, self._upper))
+            geometry = self._geometry
+            positions = geometry.position(angles.clamp(geometry.lower, geometry.upper))
         else:
             positions = self.positions.index_select(0, target)
         return self._postures.index_select(0, start), positions

@@ -142,7 +142,7 @@ def _most_manipulable(robot: Robot) -> list[float]:
     the other joints are in the middle halves of theirs.
     """
     geometry = ArmGeometry(robot)
-    lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
+    lower, upper = geometry.lower, geometry.upper
     noise = torch.rand(
         SAMPLES_PER_ATTEMPT, robot.num_joints, generator=torch.Generator().manual_seed(0)
     )
@@ -167,7 +167,7 @@ def sample_targets(
     """Sample targets of all grades and initial postures; see `load_targets`."""
     geometry = ArmGeometry(robot)
     generator = torch.Generator().manual_seed(seed)
-    lower, upper = (torch.tensor(x, dtype=torch.float32) for x in (robot.lower, robot.upper))
+    lower, upper = geometry.lower, geometry.upper
     centre = torch.tensor(home).clamp(lower, upper)
     home_position = geometry.position(centre)
 
