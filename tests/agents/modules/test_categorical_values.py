@@ -5,8 +5,6 @@ import torch.nn.functional as F
 from agents.modules.categorical_values import CategoricalValues, divergence
 from torchrl_gpu.errors import ConfigurationError
 
-CPU = torch.device("cpu")
-
 
 def five() -> CategoricalValues:
     """Atoms -2, -1, 0, 1, 2."""

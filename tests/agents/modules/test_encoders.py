@@ -10,7 +10,6 @@ from agents.modules.encoders import Encoder, ObservationEncoderFactory
 from agents.modules.pixels import Convolutions
 from torchrl_gpu.errors import ConfigurationError
 
-CPU = torch.device("cpu")
 ENVS = 4
 
 VECTOR = {"observation": Unbounded((ENVS, 3))}

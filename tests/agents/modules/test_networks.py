@@ -6,8 +6,6 @@ from torchrl.data import Composite, Unbounded
 from agents.modules.encoders import DEFAULT_ENCODER
 from agents.modules.networks import Critics, EnsembleLinear, frozen, mlp, relu
 
-CPU = torch.device("cpu")
-
 
 @pytest.mark.parametrize("outputs", [1, 5])
 def test_ensemble_members_are_linear_layers_side_by_side(outputs: int) -> None:

@@ -7,8 +7,6 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 
 from agents.modules.noisy import NoisyLinear, NoisyMLP
 
-CPU = torch.device("cpu")
-
 
 def test_initial_weights_are_those_of_the_paper() -> None:
     layer = NoisyLinear(64, 3, sigma=0.4)

@@ -12,8 +12,6 @@ from agents.modules.normalization import (
 )
 from tests.helpers.agents import Case, every_agent_that, losses_of, make_batch
 
-CPU = torch.device("cpu")
-
 
 def test_moments_of_batches_equal_those_of_all_samples() -> None:
     torch.manual_seed(0)

@@ -7,7 +7,6 @@ from torch import Tensor
 from agents.modules.categorical_values import CategoricalValues
 from agents.modules.twin_critics import TwinDistributions, Twins, TwinValues
 
-CPU = torch.device("cpu")
 every_combination = pytest.mark.parametrize("twins", get_args(Twins))
 
 
