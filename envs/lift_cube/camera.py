@@ -105,6 +105,9 @@ class Cameras:
     """The wrist camera of all environments and a camera that overlooks the scene.
 
     They are added to a scene of Genesis before it is built; the second one only with `overview`.
+
+    Attributes:
+        has_overview: whether there is the second camera, so that `overview_image` works.
     """
 
     def __init__(
@@ -112,6 +115,7 @@ class Cameras:
     ) -> None:
         self._way = way
         self._scene = scene
+        self.has_overview = overview
         self._pose = gs.utils.geom.trans_quat_to_T
         self._mounting = wrist.mounting()
         self._wrist = scene.add_camera(

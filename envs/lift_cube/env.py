@@ -202,10 +202,11 @@ class LiftCubeEnv(ArmEnv):
         """Draw one environment beside the image of its wrist camera, `[480, 1120, 3]`, uint8.
 
         Raises:
-            ConfigurationError: the mode is not `demo`, or there is no environment of this index.
+            ConfigurationError: the environment was not built in mode `demo`, or there is no
+                environment of this index.
         """
         cameras = self.simulation.cameras
-        if cameras is None or self._images is None or self.mode != "demo":
+        if cameras is None or self._images is None or not cameras.has_overview:
             raise ConfigurationError("lift_cube draws pictures only in mode=demo")
         index = self._checked_index(index)
         overview = cameras.overview_image(index)

@@ -237,6 +237,13 @@ def test_images_cost_two_host_reads_per_step_and_those_of_the_rasterizer(
     assert traffic.copies_to_device == 12 * 2, traffic.report()
 
 
+def test_a_switch_to_demonstrations_adds_no_camera_that_draws_them(stacked: LiftCubeEnv) -> None:
+    stacked.set_mode("demo")
+    with pytest.raises(ConfigurationError, match="only in mode=demo"):
+        stacked.render()
+    stacked.set_mode("train")
+
+
 def test_only_the_cube_is_coloured_among_collision_bodies(stacked: LiftCubeEnv) -> None:
     images = _frames(stacked.reset())[:, -1].int()
     red, green, blue = images.unbind(1)
