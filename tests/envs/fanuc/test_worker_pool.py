@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -75,61 +76,55 @@ def test_workers_use_the_share_of_the_cores_of_their_process() -> None:
         assert used == [(share, min(8, len(share)))] * 2
 
 
-def test_killed_worker_is_replaced_and_only_its_episodes_are_truncated(
-    make_env: MakeEnv, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("lose", "worker", "settings", "cause"),
+    [
+        (psutil.Process.kill, 1, {}, "died with exit code"),
+        (psutil.Process.suspend, 0, {"step_timeout": 0.5}, "has not answered for 0.5 s"),
+    ],
+)
+def test_a_lost_worker_is_replaced_and_only_its_episodes_are_truncated(
+    lose: Callable[[psutil.Process], None],
+    worker: int,
+    settings: dict[str, Any],
+    cause: str,
+    make_env: MakeEnv,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    env, calm = (make_env(num_envs=8, num_workers=2) for _ in range(2))
+    env, calm = make_env(num_envs=8, num_workers=2, **settings), make_env(num_envs=8)
     actions = torch.rand(30, 8, 6, generator=torch.Generator().manual_seed(0)) * 2 - 1
     ours, theirs = env.reset(), calm.reset()
     for action in actions[:10]:
         ours = env.step_and_maybe_reset(ours.set("action", action))[1]
         theirs = calm.step_and_maybe_reset(theirs.set("action", action))[1]
     last, pids = ours["observation"].clone(), env.worker_pids
-    psutil.Process(pids[1]).kill()
-    assert _ends(pids[1])
+    arms = torch.arange(8) // 4 == worker
+    lose(psutil.Process(pids[worker]))
+    assert cause.startswith("has not") or _ends(pids[worker])
 
     step, ours = env.step_and_maybe_reset(ours.set("action", actions[10]))
     expected, theirs = calm.step_and_maybe_reset(theirs.set("action", actions[10]))
     after = step["next"]
-    assert after["truncated"].squeeze(-1).tolist() == [False] * 4 + [True] * 4
+    assert torch.equal(after["truncated"].squeeze(-1), arms)
     assert not after["terminated"].any()
-    assert (after["reward"][4:] == 0).all()
-    assert torch.equal(after["observation"][4:], last[4:])
-    assert (after[:4] == expected["next"][:4]).all()
-    assert env.worker_pids[0] == pids[0]
-    assert env.worker_pids[1] != pids[1]
-    assert f"worker 1 (process {pids[1]}) died" in caplog.text
-    assert "arms 4 to 7" in caplog.text
+    assert (after["reward"][arms] == 0).all()
+    assert torch.equal(after["observation"][arms], last[arms])
+    assert (after[~arms] == expected["next"][~arms]).all()
+    assert env.worker_pids[1 - worker] == pids[1 - worker]
+    assert env.worker_pids[worker] != pids[worker]
+    assert f"worker {worker} (process {pids[worker]}) {cause}" in caplog.text
+    assert f"arms {4 * worker} to {4 * worker + 3}" in caplog.text
+    assert _ends(pids[worker])
+    assert env.metrics()["workers/lost_episodes"] == 4
+    assert env.metrics()["workers/lost_episodes"] == 0
 
     for action in actions[11:]:
         step, ours = env.step_and_maybe_reset(ours.set("action", action))
         expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
-        assert (step["next"][:4] == expected["next"][:4]).all()
+        assert not step["next", "truncated"].any()
+        assert (step["next"][~arms] == expected["next"][~arms]).all()
         moved = step["next", "observation"] - step["observation"]
         assert moved.abs().amax(-1).min() > 0, "every arm is simulated again"
-
-
-def test_stopped_worker_is_replaced_and_only_its_episodes_are_truncated(
-    make_env: MakeEnv, caplog: pytest.LogCaptureFixture
-) -> None:
-    env, calm = make_env(num_envs=8, num_workers=2, step_timeout=0.5), make_env(num_envs=8)
-    ours, theirs = env.reset(), calm.reset()
-    action, pid = torch.full((8, 6), 0.2), env.worker_pids[0]
-    psutil.Process(pid).suspend()
-    step, ours = env.step_and_maybe_reset(ours.set("action", action))
-    expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
-    assert step["next", "truncated"].squeeze(-1).tolist() == [True] * 4 + [False] * 4
-    assert (step["next"][4:] == expected["next"][4:]).all()
-    assert f"worker 0 (process {pid}) has not answered for 0.5 s" in caplog.text
-    assert "arms 0 to 3" in caplog.text
-    assert _ends(pid)
-    assert env.metrics()["workers/lost_episodes"] == 4
-    assert env.metrics()["workers/lost_episodes"] == 0
-    for _ in range(3):
-        step, ours = env.step_and_maybe_reset(ours.set("action", action))
-        expected, theirs = calm.step_and_maybe_reset(theirs.set("action", action))
-        assert not step["next", "done"].any()
-        assert (step["next"][4:] == expected["next"][4:]).all()
 
 
 def test_close_does_not_wait_long_for_stopped_workers(
