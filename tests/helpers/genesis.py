@@ -3,13 +3,24 @@
 import importlib
 from unittest import mock
 
+import pytest
 import torch
 
+from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
 from tests.stand_in import HostTraffic, count_reads_of_cpu_tensors
+from torchrl_gpu.errors import ConfigurationError
 
 # Reads of Genesis in ten steps, each of four of its substeps: it looks for errors at every tenth.
 ERROR_CHECKS = 4
+
+
+def start_or_skip() -> None:
+    """Start Genesis on the CPU; skip the test where it is not installed, or lacks OpenGL."""
+    try:
+        start_genesis(torch.device("cpu"))
+    except ConfigurationError as error:
+        pytest.skip(str(error))
 
 
 def traffic_of_10_steps(env: LiftCubeEnv) -> HostTraffic:

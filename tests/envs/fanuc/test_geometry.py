@@ -11,11 +11,6 @@ from envs.fanuc.simulation import ArmGroup
 POSE = [0.3, 0.4, -0.5, 0.6, -0.7, 0.8]
 
 
-@pytest.fixture(params=["lr_mate_200ic", "lr_mate_200id"])
-def robot(request: pytest.FixtureRequest) -> Robot:
-    return load_robot(request.param)
-
-
 @pytest.fixture
 def group(robot: Robot) -> Iterator[ArmGroup]:
     group = ArmGroup(robot, num_arms=1, solver_iterations=10)

@@ -14,11 +14,6 @@ TOLERANCE = 1e-12
 NUM_ARMS = 8
 
 
-@pytest.fixture(params=["lr_mate_200ic", "lr_mate_200id"])
-def robot(request: pytest.FixtureRequest) -> Robot:
-    return load_robot(request.param)
-
-
 @pytest.fixture
 def simulation(robot: Robot) -> Iterator[ArmSimulation]:
     simulation = ArmSimulation(robot, [ArmGroup(robot, NUM_ARMS, solver_iterations=10)])

@@ -1,19 +1,14 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from envs.genesis import start_genesis
 from envs.lift_cube import LiftCubeEnv
-from torchrl_gpu.errors import ConfigurationError
+from tests.helpers.genesis import start_or_skip
 
 
 @pytest.fixture(scope="package", autouse=True)
 def _genesis() -> None:
-    try:
-        start_genesis(torch.device("cpu"))
-    except ConfigurationError as error:  # not installed, or without OpenGL
-        pytest.skip(str(error))
+    start_or_skip()
 
 
 @pytest.fixture(scope="package")

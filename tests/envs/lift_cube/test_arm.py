@@ -10,6 +10,7 @@ import torch
 from envs.lift_cube import Arm, LiftCubeEnv
 from envs.lift_cube.arm import find
 from envs.lift_cube.inspection import examine
+from envs.lift_cube.scene import Scene
 from torchrl_gpu.errors import ConfigurationError
 from trainers.run import settings_of
 
@@ -23,20 +24,26 @@ def one_jaw() -> Iterator[LiftCubeEnv]:
     env.close()
 
 
-def test_one_jaw_grasps_the_cube_and_lifts_it(one_jaw: LiftCubeEnv) -> None:
-    simulation, grasp = one_jaw.simulation, torch.tensor([[0.3, 0.0, 0.015]]).expand(2, 3)
+def check_grasp(env: LiftCubeEnv, *place: float) -> Scene:
+    """Let two arms close their grippers around a cube at a place and rise; return their scene."""
+    simulation, grasp = env.simulation, torch.tensor([place]).expand(2, 3)
     joints, *_ = simulation.postures(grasp)
-    state = one_jaw.reset()
-    assert state["observation"].shape == (2, 5 + 5 + 1 + 1 + 3 * 3 + 2 + 3 * 2)
+    env.reset()
     simulation.place(torch.ones(2, dtype=torch.bool), joints, grasp, torch.zeros(2))
     above = grasp + torch.tensor([0.0, 0.0, 0.1])
     for step in range(60):
-        scene = simulation.observe()
         goal = grasp if step < 20 else above
-        simulation.step(simulation.joints_towards(scene, goal), -torch.ones(2, 1))
+        simulation.step(simulation.joints_towards(simulation.observe(), goal), -torch.ones(2, 1))
     scene = simulation.observe()
     assert scene.touches.all()
     assert (scene.cube[:, 2] > 0.08).all()
+    return scene
+
+
+def test_one_jaw_grasps_the_cube_and_lifts_it(one_jaw: LiftCubeEnv) -> None:
+    shape = one_jaw.observation_spec["observation"].shape
+    assert shape == (2, 5 + 5 + 1 + 1 + 3 * 3 + 2 + 3 * 2)
+    check_grasp(one_jaw, 0.3, 0.0, 0.015)
 
 
 def _slide(name: str, parent: str, child: str, axis: str, limits: str, more: str = "") -> str:
@@ -91,18 +98,7 @@ def test_a_finger_that_mimics_another_grasps_with_it(tmp_path: Path) -> None:
         **gains,
     )
     env = LiftCubeEnv(num_envs=2, arm=arm)
-    simulation, grasp = env.simulation, torch.tensor([[0.4, 0.1, 0.015]]).expand(2, 3)
-    joints, *_ = simulation.postures(grasp)
-    env.reset()
-    simulation.place(torch.ones(2, dtype=torch.bool), joints, grasp, torch.zeros(2))
-    above = grasp + torch.tensor([0.0, 0.0, 0.1])
-    for step in range(60):
-        goal = grasp if step < 20 else above
-        simulation.step(simulation.joints_towards(simulation.observe(), goal), -torch.ones(2, 1))
-    scene = simulation.observe()
-    assert scene.touches.all()
-    assert (scene.cube[:, 2] > 0.08).all()
-    left, right = scene.fingers.unbind(1)
+    left, right = check_grasp(env, 0.4, 0.1, 0.015).fingers.unbind(1)
     torch.testing.assert_close(left, right, atol=1e-3, rtol=0)
     env.close()
 

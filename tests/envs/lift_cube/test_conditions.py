@@ -10,6 +10,7 @@ from torch import Tensor
 from envs.lift_cube import LiftCubeEnv
 from envs.lift_cube.simulation import CUBE_SIZE
 from envs.lift_cube.starts import draw_sizes
+from tests.helpers.environments import trajectory
 from tests.helpers.genesis import ERROR_CHECKS, traffic_of_10_steps
 from torchrl_gpu.errors import ConfigurationError
 
@@ -58,15 +59,17 @@ def test_a_reset_keeps_the_sizes(varied: LiftCubeEnv) -> None:
     assert torch.equal(varied.cube[[0, 3], 2], sizes[[0, 3]] / 2)
 
 
+def _lifting(steps: int) -> Tensor:
+    """Return actions `[steps, 4, 4]` that close the grippers and rise."""
+    actions = torch.tensor([0.0, 0.0, 0.4, -1.0]).repeat(steps, 4, 1)
+    actions[:10, :, 2] = 0.0
+    return actions
+
+
 def test_cubes_of_different_sizes_are_lifted(varied: LiftCubeEnv) -> None:
     varied.curriculum = 1.0
-    root, succeeded = varied.reset(), torch.zeros(4, 1, dtype=torch.bool)
-    close, lift = torch.tensor([0.0, 0.0, 0.0, -1.0]), torch.tensor([0.0, 0.0, 0.4, -1.0])
-    for number in range(40):
-        action = (close if number < 10 else lift).expand(4, 4)
-        step, root = varied.step_and_maybe_reset(root.set("action", action))
-        succeeded |= step["next", "success"]
-    assert succeeded.all()
+    steps = trajectory(varied, _lifting(40))
+    assert steps["next", "success"].any(0).all()
     varied.curriculum = 0.0
 
 
@@ -75,10 +78,8 @@ def test_a_cube_slips_from_the_gripper_below_some_friction(varied: LiftCubeEnv) 
     root = varied.reset()
     everywhere = torch.ones(4, dtype=torch.bool)
     varied.simulation.set_friction(everywhere, torch.tensor([0.02, 0.02, 1.0, 2.0]))
-    close, lift = torch.tensor([0.0, 0.0, 0.0, -1.0]), torch.tensor([0.0, 0.0, 0.4, -1.0])
     heights = []
-    for number in range(25):
-        action = (close if number < 10 else lift).expand(4, 4)
+    for action in _lifting(25):
         _, root = varied.step_and_maybe_reset(root.set("action", action))
         heights.append(varied.cube[:, 2] - varied.simulation.cube_size / 2)
     varied.curriculum = 0.0
