@@ -40,7 +40,7 @@ class BulletArms(Arms):
     def __init__(self, robot: Robot, pool: WorkerPool, goal: Goal) -> None:
         self.geometry, self.goal = ArmGeometry(robot), goal
         self._pool = pool
-        self._encoder = ArmEncoder(robot)
+        self._encode = ArmEncoder(robot)
         self._begun: Tensor | None = None  # the actions of the step in flight
         self.target = torch.from_numpy(self._pool.exchange.target.copy())
         self.steps = torch.zeros(len(self.target), 1, dtype=torch.int64)
@@ -119,9 +119,7 @@ class BulletArms(Arms):
         goal, observation, distance = self._copies("target", "observation", "distance")
         goal[rows] = target.numpy()[rows]
         # Only some: encoding takes longer than all the rest.
-        seen, gap = np.empty_like(observation[rows]), np.empty_like(distance[rows])
-        self._encoder(self.state.numpy()[rows], goal[rows], seen, gap)
-        observation[rows], distance[rows] = seen, gap
+        observation[rows], distance[rows] = self._encode(self.state.numpy()[rows], goal[rows])
         self._write(rows)
 
     def _copies(self, *names: str) -> list[NDArray[Any]]:

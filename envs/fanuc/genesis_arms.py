@@ -7,7 +7,7 @@ from torch import Tensor
 
 from envs.fanuc.arms import Arms
 from envs.fanuc.geometry import ArmGeometry
-from envs.fanuc.observation import ArmEncoder, observation_size
+from envs.fanuc.observation import ArmEncoder
 from envs.fanuc.reward import Goal, Judgement, effort_of, judge
 from envs.fanuc.robot import (
     FIRST_BODY_ABOVE_FLOOR,
@@ -79,9 +79,7 @@ class GenesisArms(Arms):
         joints = robot.num_joints
         self.state = self._read()
         self._inertia = torch.zeros(num_arms, joints, joints, device=self.device)
-        self.observation = torch.zeros(num_arms, observation_size(robot), device=self.device)
-        self.distance = torch.zeros(num_arms, 1, device=self.device)
-        self.observation, self.distance = self._encoded()
+        self.observation, self.distance = self._encode(self.state, self.target)
 
     def _drive(self, speed: Tensor) -> None:
         """Drive the joints for one control period by torques within the effort of the URDF.
@@ -118,7 +116,7 @@ class GenesisArms(Arms):
         self.state = torch.stack((after, speed), dim=1)
         # A mask leaves the choice of the rows to the device.
         self._write((self.state != reached).flatten(1).any(1))
-        self.observation, self.distance = self._encoded()
+        self.observation, self.distance = self._encode(self.state, self.target)
         self.steps = self.steps + 1
         now = self.distance, self.observation, self._calm()
         time_is_up = self.steps >= max_steps
@@ -138,16 +136,10 @@ class GenesisArms(Arms):
     def aim(self, mask: Tensor, target: Tensor) -> None:
         """Give some arms other targets: see `Arms.aim`."""
         self.target = torch.where(mask, target, self.target)
-        observation, distance = self._encoded()
+        observation, distance = self._encode(self.state, self.target)
         # After a state of another device, it would round the numbers of the other arms differently.
         self.observation = torch.where(mask, observation, self.observation)
         self.distance = torch.where(mask, distance, self.distance)
-
-    def _encoded(self) -> tuple[Tensor, Tensor]:
-        """Return the observations and distances of the current states and targets."""
-        observation, distance = torch.empty_like(self.observation), torch.empty_like(self.distance)
-        self._encode(self.state, self.target, observation, distance)
-        return observation, distance
 
     def _read(self) -> Tensor:
         return torch.stack((self.entity.get_dofs_position(), self.entity.get_dofs_velocity()), 1)

@@ -46,7 +46,7 @@ class ArmEncoder:
     Args:
         robot: description of the arm.
         functions: module of the array functions, `numpy` or `torch`.
-        **options: data type, and for tensors the device, in which the observations are computed.
+        **options: data type of the computation, and the device of tensors.
     """
 
     def __init__(self, robot: Robot, functions: Any = np, **options: Any) -> None:
@@ -66,21 +66,22 @@ class ArmEncoder:
         left = np.cross(axis, ahead)
         self._ahead_left = self._constant(np.stack((np.cross(left, axis), left), 1))
         self._longest_turn = longest_turn(robot)
-        self.size = observation_size(robot)
+        self._size = observation_size(robot)
 
     def _constant(self, values: NDArray[np.float64]) -> Any:
         return self._functions.asarray(values, **self._options)
 
-    def __call__(self, state: Any, target: Any, observation: Any, distance: Any) -> None:
-        """Encode a batch into the output arrays `observation` and `distance`.
+    def __call__(self, state: Any, target: Any) -> tuple[Any, Any]:
+        """Return observations `[B, 4 N + 12]` and distances from tool to target `[B, 1]`, metres.
+
+        Both are float32.
 
         Args:
             state: joint angles [rad] and speeds [rad/s], `[B, 2, N]`.
             target: target positions relative to joint 1 in the base frame, `[B, 3]`, metres.
-            observation: observations, `[B, 4 N + 12]`.
-            distance: distances from tool to target, `[B, 1]`, metres.
         """
         xp, count, angles = self._functions, len(state), state[:, 0]
+        results = {**self._options, "dtype": xp.float32}
         joints = angles.shape[1]
         features = xp.ones((count, 2 * joints + 1), **self._options)
         sines = xp.sin(angles, out=features[:, :joints])
@@ -93,8 +94,9 @@ class ArmEncoder:
         # A row vector times a rotation is rotated by its inverse: base frame to frame of link 1.
         goal = (target[:, None] @ poses[:, 0, :3, :3])[:, 0]
         error = goal - tool
-        distance[:] = xp.sqrt((error * error).sum(1, keepdims=True))
+        distance = xp.asarray(xp.sqrt((error * error).sum(1, keepdims=True)), **results)
 
+        observation = xp.empty((count, self._size), **results)
         turns, rest = 2 * joints, 4 * joints - 2
         observation[:, :turns] = (state.reshape(count, -1) - self._centre) / self._scale
         observation[:, turns : turns + joints - 1] = sines[:, 1:]
@@ -109,6 +111,7 @@ class ArmEncoder:
         ahead, left = (goal @ self._ahead_left).T
         facing = (angles[:, 0] + xp.arctan2(left, ahead) + np.pi) % (2 * np.pi) - np.pi
         places[:, 13] = (facing - angles[:, 0]) / self._longest_turn
+        return observation, distance
 
 
 def longest_turn(robot: Robot) -> float:

@@ -50,6 +50,5 @@ class ArmObserver:
             )
         state = torch.stack((angles, speeds), -2).reshape(-1, 2, n)
         goal = place.expand(*batch, 3).reshape(-1, 3) - self._shoulder
-        observation = state.new_empty(len(state), self._encoder.size)
-        self._encoder(state, goal, observation, state.new_empty(len(state), 1))
+        observation, _ = self._encoder(state, goal)
         return observation.view(*batch, -1)

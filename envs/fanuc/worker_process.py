@@ -85,7 +85,7 @@ def main(assignment: Assignment) -> None:
                 simulation.write(rows, shared.state, shared.target)
                 shared.rewritten[:] = 0
             simulation.step(shared.state, shared.action, shared.idle)
-            encode(shared.state, shared.target, shared.observation, shared.distance)
+            shared.observation[:], shared.distance[:] = encode(shared.state, shared.target)
             if assignment.window:  # show the arms at most in real time
                 time.sleep(max(0.0, 1 / rate - (time.perf_counter() - began)))
             os.write(output, SIGNAL)

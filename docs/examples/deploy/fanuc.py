@@ -108,7 +108,6 @@ def reach(folder: Path, target: Array, robot: Robot, seconds: float = 5.0) -> tu
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(folder / "policy.onnx", options)
     encode = ArmEncoder(robot, dtype=np.float32)
-    observation, distance = np.empty((1, encode.size), np.float32), np.empty((1, 1), np.float32)
     goal = (target - robot.shoulder)[None].astype(np.float32)
     acceleration = robot.velocity / TO_FULL_SPEED
     jerk = acceleration / TO_FULL_ACCELERATION
@@ -121,7 +120,7 @@ def reach(folder: Path, target: Array, robot: Robot, seconds: float = 5.0) -> tu
             acts_at += contract["step_seconds"]
             state = np.stack((stream.q, stream.v))[None].astype(np.float32)
             start = time.perf_counter()
-            encode(state, goal, observation, distance)
+            observation, distance = encode(state, goal)
             (action,) = session.run(["action"], {"observation": observation})
             latencies.append(1000 * (time.perf_counter() - start))
             has_arrived = has_arrived or distance[0, 0] < ARRIVED

@@ -187,11 +187,9 @@ def test_picture_and_caption_show_the_arm(genesis: FanucEnv) -> None:
 def test_tensors_are_encoded_as_arrays_are(genesis: FanucEnv) -> None:
     state = torch.stack((_random_postures(genesis), torch.zeros(8, 6)), 1)
     target = torch.rand(8, 3, generator=torch.Generator().manual_seed(1)) - 0.5
-    observation, distance = torch.empty(8, 36), torch.empty(8, 1)
     options = {"dtype": torch.float32, "device": torch.device("cpu")}
-    ArmEncoder(genesis.robot, torch, **options)(state, target, observation, distance)
-    array, length = torch.empty(8, 36).numpy(), torch.empty(8, 1).numpy()
-    ArmEncoder(genesis.robot)(state.double().numpy(), target.numpy(), array, length)
+    observation, distance = ArmEncoder(genesis.robot, torch, **options)(state, target)
+    array, length = ArmEncoder(genesis.robot)(state.double().numpy(), target.numpy())
     torch.testing.assert_close(observation, torch.from_numpy(array), atol=5e-6, rtol=0)
     torch.testing.assert_close(distance, torch.from_numpy(length), atol=1e-6, rtol=0)
 

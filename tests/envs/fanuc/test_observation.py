@@ -16,11 +16,7 @@ ROBOT = load_robot()
 
 def _encode(state: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Encode states `[N, 2, 6]` and targets in the base frame `[N, 3]`."""
-    observation = np.empty((len(state), observation_size(ROBOT)), np.float32)
-    distance = np.empty((len(state), 1), np.float32)
-    from_shoulder = (target - ROBOT.shoulder).astype(np.float32)
-    ArmEncoder(ROBOT)(state, from_shoulder, observation, distance)
-    return observation, distance
+    return ArmEncoder(ROBOT)(state, (target - ROBOT.shoulder).astype(np.float32))
 
 
 def _random_states(count: int) -> np.ndarray:
