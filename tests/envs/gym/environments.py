@@ -334,33 +334,9 @@ class VectorCounter(VectorEnv):
         return self.observations, self.rewards, self.terminated, self.truncated, info
 
 
-_ALL = (
-    Counter,
-    ThreadCounter,
-    Unfound,
-    DictCounter,
-    Image,
-    ChannelsFirst,
-    Camera,
-    SightedArm,
-    Number,
-    Broken,
-    Hanging,
-    Fatal,
-    WrongAnswer,
-    Unrepeatable,
-    TupleAnswer,
-    Solver,
-    TakenName,
-    NestedChoices,
-    TwoNames,
-    Words,
-    ManySwitches,
-    Unbounded,
-    Undrawable,
-)
+_KINDS = [kind for kind in vars().values() if isinstance(kind, type) and issubclass(kind, Counter)]
 
-for _kind in _ALL:
+for _kind in _KINDS:
     gymnasium.register(
         f"{_kind.__name__}-v0",
         entry_point=_kind,
