@@ -10,6 +10,7 @@ from torch import Tensor
 from envs.marinenav.placement import (
     MAP_SIZE,
     Contents,
+    Draft,
     Size,
     begin_drafts,
     complete_drafts,
@@ -105,35 +106,41 @@ def check_stages(stages: Sequence[Stage], size: Size) -> None:
         ConfigurationError: one of these conditions does not hold.
     """
     for stage in stages:
-        for kind, count, low, high in (
-            ("robots", stage.robots, 1, size.robots),
-            ("obstacles", stage.obstacles, 0, size.obstacles),
+        for kind, count, most in (
+            ("robots", stage.robots, size.robots),
+            ("obstacles", stage.obstacles, size.obstacles),
         ):
-            if not low <= count <= high:
+            if count > most:
                 raise ConfigurationError(
-                    f"env.schedule: {count} {kind} in a stage; the range is {low} to "
-                    f"env.num_{kind}={high}"
+                    f"env.schedule: {count} {kind} in a stage; the maximum is env.num_{kind}={most}"
                 )
-        _check_possible(stage, size.vortices)
+        draw_layouts([stage], _TRIALS, size.vortices, seed=0)
 
 
-def _check_possible(stage: Stage, num_vortices: int) -> None:
-    """Check a stage by sampling layouts, because no formula gives the capacity of the map."""
+def draw_layouts(
+    stages: Sequence[Stage], layouts: int, num_vortices: int, seed: int
+) -> tuple[Draft, Tensor]:
+    """Draw a number of layouts of each stage, one stage after the other, on the host.
+
+    Returns:
+        The layouts, and the states of their random number generators.
+
+    Raises:
+        ConfigurationError: fewer than half of the layouts of a stage are complete. No formula gives
+            the capacity of the map.
+    """
+    rows = torch.arange(len(stages)).repeat_interleave(layouts)
     host = torch.device("cpu")
-    contents = Difficulty([stage], num_vortices, torch.float64, host).of_stages(torch.tensor([0]))
-    size = Size(stage.robots, num_vortices, stage.obstacles)
-    draft = begin_drafts(contents, size, _TRIALS)
-    draft, _ = complete_drafts(draft, seed_streams(0, _TRIALS, host))
-    check_room(stage, num_vortices, is_complete(draft))
-
-
-def check_room(stage: Stage, num_vortices: int, complete: Tensor) -> None:
-    """Refuse a stage of whose random layouts fewer than half are complete, bool `[N]`."""
-    count, tried = int(complete.sum()), len(complete)
-    if 2 * count < tried:
-        raise ConfigurationError(
-            f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
-            f"env.min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} "
-            f"vortices and {stage.obstacles} obstacles in only {count} of {tried} random "
-            "layouts; set fewer robots, vortices or obstacles, or a shorter distance"
-        )
+    contents = Difficulty(stages, num_vortices, torch.float64, host).of_stages(rows)
+    size = Size(*contents.counts.amax(1).tolist())
+    streams = seed_streams(seed, len(rows), host)
+    draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
+    for stage, complete in zip(stages, is_complete(draft).split(layouts), strict=True):
+        if 2 * (count := int(complete.sum())) < layouts:
+            raise ConfigurationError(
+                f"the map of {MAP_SIZE:g} x {MAP_SIZE:g} m has room for {stage.robots} robots with "
+                f"env.min_start_goal_distance={stage.min_start_goal_distance:g}, {num_vortices} "
+                f"vortices and {stage.obstacles} obstacles in only {count} of {layouts} random "
+                "layouts; set fewer robots, vortices or obstacles, or a shorter distance"
+            )
+    return draft, streams

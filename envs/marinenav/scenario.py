@@ -26,7 +26,7 @@ from pydantic import (
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from envs.marinenav.curriculum import Difficulty, Stage, check_room
+from envs.marinenav.curriculum import Stage, draw_layouts
 from envs.marinenav.perception import FAR_AWAY
 from envs.marinenav.physics import (
     CORE_RADIUS,
@@ -38,9 +38,8 @@ from envs.marinenav.physics import (
     VESSEL_WIDTH,
     current,
 )
-from envs.marinenav.placement import Size, begin_drafts, complete_drafts, is_complete
 from envs.marinenav.sea import Sea, start_episodes
-from envs.streams import seed_streams, split_streams
+from envs.streams import split_streams
 from torchrl_gpu.arguments import checked, suggest
 from torchrl_gpu.checkpoints.files import reason, write_text
 from torchrl_gpu.errors import ConfigurationError
@@ -253,18 +252,11 @@ def draw_scenarios(
     Raises:
         ConfigurationError: an argument is out of range, or the map has no room for a stage.
     """
-    rows = torch.arange(len(stages)).repeat_interleave(episodes)
-    host = torch.device("cpu")
-    contents = Difficulty(stages, num_vortices, torch.float64, host).of_stages(rows)
-    size = Size(*contents.counts.amax(1).tolist())
-    streams = seed_streams(seed, len(rows), host)
-    draft, streams = complete_drafts(begin_drafts(contents, size, len(rows)), streams)
-    for stage, complete in zip(stages, is_complete(draft).split(episodes), strict=True):
-        check_room(stage, num_vortices, complete)
+    draft, streams = draw_layouts(stages, episodes, num_vortices, seed)
     scenarios = from_sea(start_episodes(draft, split_streams(streams), None).sea)
     return [
         scenario.model_copy(update={"level": level})
-        for scenario, level in zip(scenarios, rows.tolist(), strict=True)
+        for scenario, level in zip(scenarios, draft.contents.stage.tolist(), strict=True)
     ]
 
 
