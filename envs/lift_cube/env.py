@@ -1,5 +1,6 @@
 """The environment `lift_cube`: an arm lifts a cube from the floor, simulated in Genesis."""
 
+import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -26,6 +27,8 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.environments.action_table import single_moves
 from torchrl_gpu.environments.capabilities import Capabilities, Element
 from torchrl_gpu.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
 
 STEP_LENGTH: Final = 0.02  # m, maximum move of the target of the grip point in one step
 WRIST_CAMERA = WristCamera()
@@ -305,6 +308,9 @@ class LiftCubeEnv(ArmEnv):
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> None:
         """Restore a state; `observe()` then returns the current observations.
 
+        Each kind of device has its own generator of random numbers: if the state was saved on
+        another one, the generator is left unchanged and a warning is logged.
+
         Raises:
             ConfigurationError: the state belongs to another scene or task.
         """
@@ -313,7 +319,11 @@ class LiftCubeEnv(ArmEnv):
         self._episodes.scene = self.simulation.observe()
         if self._images is not None:
             self._images.load_state_dict(state_dict["images"])
-        self._generator.set_state(state_dict["generator"])
+        if state_dict["generator"].shape == self._generator.get_state().shape:
+            self._generator.set_state(state_dict["generator"])
+        else:
+            kind = self.device.type
+            logger.warning("no random state of %s was saved: its generator is unchanged", kind)
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Release the simulator; may be called again."""

@@ -163,6 +163,19 @@ def test_restored_state_continues_bit_for_bit(lift: LiftCubeEnv, tmp_path: Path)
         assert torch.equal(repeated["next", key], expected["next", key]), key
 
 
+def test_a_state_of_another_kind_of_device_goes_on_with_other_random_numbers(
+    lift: LiftCubeEnv, caplog: pytest.LogCaptureFixture
+) -> None:
+    lift.set_seed(4)
+    expected = lift.reset()["observation"]
+    state = lift.state_dict() | {"generator": torch.zeros(16, dtype=torch.uint8)}  # as of cuda
+    lift.set_seed(4)
+    lift.load_state_dict(state)
+    assert caplog.messages == ["no random state of cpu was saved: its generator is unchanged"]
+    assert torch.equal(lift.observe()["observation"], expected)
+    assert torch.equal(lift.reset()["observation"], expected)
+
+
 def test_a_cube_slides_as_far_as_its_friction_lets_it(lift: LiftCubeEnv) -> None:
     lift.set_mode("eval")  # the hand starts away from the cube
     lift.reset()
