@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 
 # Answers of a process: the result and whether it has succeeded. Observations are in shared memory.
 _Answer = tuple[Any, bool]
+
+# Result of a step: a transition; in `NEXT_STEP` the reset of an episode that is over; the first
+# observation of a process that has been reset already; or the truncation of a lost episode.
+_Due = Literal["transition", "reset", "first observation", "truncation"]
 
 # Positions of the two ends of the pipe among the arguments of Gymnasium's `_async_worker`.
 _CHILD_PIPE, _PARENT_PIPE = 2, 3
@@ -76,7 +80,7 @@ class WatchedVectorEnv(AsyncVectorEnv):
     @property
     def owes_truncation(self) -> bool:
         """Whether the next step truncates an episode whose process was lost before it."""
-        return any(pipe.owes_truncation for pipe in self.parent_pipes)
+        return any(pipe.due == "truncation" for pipe in self.parent_pipes)
 
     @property
     def processes(self) -> list[multiprocessing.Process]:
@@ -192,9 +196,7 @@ class _Worker:
         self._message: tuple[str, Any] = ("", None)
         self._seed = self._losses = self._replaced = 0
         self._cause: str | None = None  # of the loss, in words
-        self._is_over = False  # the next step is a reset, in `NEXT_STEP`
-        self._is_begun = False  # and the process has been reset already
-        self.owes_truncation = False  # in the next step: the episode is lost
+        self.due: _Due = "transition"
 
     def send(self, message: tuple[str, Any]) -> None:
         """Send a command."""
@@ -206,8 +208,8 @@ class _Worker:
             self._vector.patience = Patience(self._vector.step_timeout)
         if command == "reset":
             self._seed = self._seed if data["seed"] is None else data["seed"]
-            self._is_over = self._is_begun = self.owes_truncation = False
-        if not (command == "step" and (self._is_begun or self.owes_truncation)):
+            self.due = "transition"
+        if not (command == "step" and self.due in ("first observation", "truncation")):
             with contextlib.suppress(OSError):  # it is dead: `recv` notices
                 self._pipe.send(message)
 
@@ -224,34 +226,31 @@ class _Worker:
         if answer is None:
             answer = self._replace()
             if answer[1] and command != "reset":
-                self._is_begun, self.owes_truncation = self._is_over, not self._is_over
+                self.due = "first observation" if self._is_over else "truncation"
                 self._vector.patience = Patience(self._vector.step_timeout)
                 self.send(self._message)
                 return self.recv()
         return answer
 
     def _step(self) -> _Answer:
-        if self._is_begun:
-            self._is_begun = self._is_over = False
-            return (None, 0.0, False, False, {}), True
-        answer = None if self.owes_truncation else self._answer(self._vector.patience)
         next_step = self._vector.autoreset_mode is AutoresetMode.NEXT_STEP
-        if answer is not None:
-            if answer[1]:
-                self._losses = 0
-                self._is_over = next_step and bool(answer[0][2] or answer[0][3])
-            return answer
-        if not self.owes_truncation:
-            begun, succeeded = self._replace()
-            if not succeeded:
-                return begun, succeeded
-        self.owes_truncation = False
-        if self._is_over:  # its episode had ended before
-            self._is_over = False
+        if self.due in ("transition", "reset"):
+            answer = self._answer(self._vector.patience)
+            if answer is not None:
+                if answer[1]:
+                    self._losses = 0
+                    is_over = next_step and bool(answer[0][2] or answer[0][3])
+                    self.due = "reset" if is_over else "transition"
+                return answer
+            answer = self._replace()
+            if not answer[1]:
+                return answer
+        if self._is_over:
+            self.due = "transition"
             return (None, 0.0, False, False, {}), True
         self._vector.lost[self._index] = True
         self._vector.lost_episodes += 1
-        self._is_over = self._is_begun = next_step
+        self.due = "first observation" if next_step else "transition"
         return (None, 0.0, False, True, {}), True
 
     def _answer(self, patience: Patience) -> _Answer | None:
@@ -289,6 +288,11 @@ class _Worker:
                 return answer
             lost = f"{self._name} {self._cause}"
         raise too_many_losses(lost)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the episode has ended, so that the next step begins another one."""
+        return self.due in ("reset", "first observation")
 
     @property
     def _process(self) -> multiprocessing.Process:
