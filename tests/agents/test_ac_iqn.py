@@ -1,4 +1,4 @@
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
@@ -6,13 +6,10 @@ from tensordict import TensorDict
 from torch import nn
 
 from agents.ac_iqn import ACIQN
-from tests.helpers.agents import BATCH, CPU, make_batch, small_specs
+from tests.helpers.agents import BATCH, make_batch, small
 from torchrl_gpu.errors import ConfigurationError
 
-
-def make(**hyperparameters: Any) -> ACIQN:
-    torch.manual_seed(0)
-    return ACIQN(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], **hyperparameters)
+make = partial(small, ACIQN)
 
 
 class KnownQuantiles(torch.nn.Module):
@@ -64,7 +61,7 @@ def test_actor_maximizes_the_mean_of_the_worst_returns(risk_level: float) -> Non
 
 def test_fewer_than_two_hidden_layers_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="hidden_sizes"):
-        ACIQN(*small_specs("continuous"), CPU, hidden_sizes=[16])
+        make(hidden_sizes=[16])
 
 
 @pytest.mark.parametrize("critic_layer_norm", [False, True])

@@ -1,16 +1,13 @@
-from typing import Any
+from functools import partial
 
 import pytest
 import torch
 
 from agents import ACIQN, DDPG
 from agents.modules.encoders import ObservationEncoderFactory
-from tests.helpers.agents import CPU, make_batch, small_specs
+from tests.helpers.agents import make_batch, small
 
-
-def make(**hyperparameters: Any) -> DDPG:
-    torch.manual_seed(0)
-    return DDPG(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], **hyperparameters)
+make = partial(small, DDPG)
 
 
 @pytest.mark.parametrize("terminated", [False, True])
@@ -38,8 +35,7 @@ def test_greedy_actions_are_near_0_at_first() -> None:
 @pytest.mark.parametrize("kind", [DDPG, ACIQN])
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
 def test_only_the_penalty_moves_a_saturated_actor(kind: type[DDPG | ACIQN], penalty: float) -> None:
-    torch.manual_seed(0)
-    agent = kind(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], saturation_penalty=penalty)
+    agent = small(kind, saturation_penalty=penalty)
     batch = make_batch(agent)
     with torch.no_grad():
         # tanh is 1 there, and flat, in float32

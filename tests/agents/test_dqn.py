@@ -1,15 +1,13 @@
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from agents.dqn import DQN
-from tests.helpers.agents import BATCH, CPU, make_batch, small_specs
+from tests.helpers.agents import BATCH, make_batch, small
 
-
-def make(**hyperparameters: Any) -> DQN:
-    torch.manual_seed(0)
-    return DQN(*small_specs("discrete"), CPU, hidden_sizes=[16, 16], **hyperparameters)
+make = partial(small, DQN)
 
 
 def with_known_values(agent: DQN) -> DQN:

@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import pytest
@@ -5,12 +6,9 @@ import torch
 from tensordict import TensorDict
 
 from agents.iqn import IQN
-from tests.helpers.agents import BATCH, CPU, OBSERVATION, make_batch, small_specs
+from tests.helpers.agents import BATCH, OBSERVATION, make_batch, small
 
-
-def make(**hyperparameters: Any) -> IQN:
-    torch.manual_seed(0)
-    return IQN(*small_specs("discrete"), CPU, hidden_sizes=[16, 16], **hyperparameters)
+make = partial(small, IQN)
 
 
 def with_known_quantiles(agent: IQN) -> IQN:

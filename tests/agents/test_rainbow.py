@@ -1,3 +1,4 @@
+from functools import partial
 from typing import Any
 
 import pytest
@@ -6,17 +7,14 @@ from tensordict import TensorDict
 
 from agents.modules.noisy import NoisyLinear
 from agents.rainbow import Rainbow
-from tests.helpers.agents import BATCH, CHOICES, CPU, ENVS, OBSERVATION, make_batch, small_specs
+from tests.helpers.agents import BATCH, CHOICES, ENVS, OBSERVATION, make_batch, small
 from torchrl_gpu.replay.buffer import ReplayBuffer
 from torchrl_gpu.replay.prioritized import PrioritizedReplayBuffer
 
 PLAIN = {"noisy": False, "dueling": False, "double": False, "prioritized": False, "n_step": 1}
 
 
-def make(**hyperparameters: Any) -> Rainbow:
-    torch.manual_seed(0)
-    settings = {"hidden_sizes": [16, 16], "value_min": -3.0, "value_max": 3.0, "atoms": 13}
-    return Rainbow(*small_specs("discrete"), CPU, **{**settings, **hyperparameters})
+make = partial(small, Rainbow, value_min=-3.0, value_max=3.0, atoms=13)
 
 
 @pytest.mark.parametrize("dueling", [True, False])

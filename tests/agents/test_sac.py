@@ -1,5 +1,6 @@
 import copy
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,13 +18,11 @@ from tests.helpers.agents import (
     assert_equal,
     make_batch,
     parameters,
+    small,
     small_specs,
 )
 
-
-def make(**hyperparameters: Any) -> SAC:
-    torch.manual_seed(0)
-    return SAC(*small_specs("continuous"), CPU, hidden_sizes=[16, 16], **hyperparameters)
+make = partial(small, SAC)
 
 
 @pytest.mark.parametrize("terminated", [False, True])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -16,6 +16,8 @@ from tests.helpers.environments import IdentityEnv, MatchEnv
 from torchrl_gpu.arguments import parameters_of
 from torchrl_gpu.environments.specs import ActionKind, action_spec, observation_spec
 from trainers.components.choices import learning_agents
+
+AnyAgent = TypeVar("AnyAgent", bound=Agent)
 
 AGENTS: list[type[Agent]] = list(learning_agents().values())
 CPU = torch.device("cpu")
@@ -98,6 +100,15 @@ def small_specs(
     if actions == "continuous":
         return observation, Bounded(*bounds, (ENVS, ACTION_DIM))
     return observation, Categorical(CHOICES, shape=(ENVS,))
+
+
+def small(agent_class: type[AnyAgent], **settings: Any) -> AnyAgent:
+    """Return an agent of one kind of action, with small networks and else its own defaults."""
+    torch.manual_seed(0)
+    constructor: Any = agent_class
+    settings = {"hidden_sizes": [16, 16], **settings}
+    agent: AnyAgent = constructor(*small_specs(min(agent_class.actions)), CPU, **settings)
+    return agent
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from torch import nn
 from agents import DDPG
 from agents.modules import target_network
 from agents.modules.target_network import TargetNetwork
-from tests.helpers.agents import assert_equal, make_batch, small_specs
+from tests.helpers.agents import assert_equal, make_batch, small
 from torchrl_gpu.devices.kinds import DirectML, accelerator_of
 
 pytestmark = pytest.mark.directml
@@ -40,7 +40,7 @@ def test_every_target_network_among_the_attributes_of_an_agent_follows() -> None
             super().__post_init__()
             self.target_critic = TargetNetwork(self.critic, rate=1.0)
 
-    agent = WithAnother(*small_specs("continuous"), CPU, hidden_sizes=[8])
+    agent = small(WithAnother)
     agent.update(make_batch(agent))
     assert_equal(agent.target_critic.network.state_dict(), agent.critic.state_dict())
 
