@@ -10,18 +10,18 @@ from torchrl.record import CSVLogger, PixelRenderTransform, VideoRecorder
 
 from envs.marinenav import MarineNavEnv
 from envs.marinenav.baselines import StraightToGoal
-from envs.marinenav.render import ALARM, BUOY, WRECK
+from envs.marinenav.render import ALARM, BUOY, WRECK, SeaRenderer
 from tests.envs.marinenav.test_env import CROSSING
 from torchrl_gpu.environments.robots import SharedPolicy
 from torchrl_gpu.errors import ConfigurationError
 
 
-def _shows(picture: torch.Tensor, colour: tuple[int, int, int]) -> bool:
+def _shows(picture: torch.Tensor, colour: tuple[int, int, int], tolerance: int = 6) -> bool:
     """Return whether an area contains the colour."""
-    return bool(((picture.int() - torch.tensor(colour)).abs().amax(-1) < 6).sum() > 40)
+    return bool(((picture.int() - torch.tensor(colour)).abs().amax(-1) < tolerance).sum() > 40)
 
 
-def test_image_contains_buoys_trails_and_give_way_wedges() -> None:
+def test_image_contains_buoys_trails_wrecks_and_give_way_wedges() -> None:
     buoy = {"position": [[45.0, 45.0]], "radius": [1.0]}
     env = MarineNavEnv.from_scenarios([{**CROSSING, "obstacles": buoy}], noise=False)
     now = env.reset()
@@ -30,16 +30,17 @@ def test_image_contains_buoys_trails_and_give_way_wedges() -> None:
     assert first.dtype == torch.uint8
     assert _shows(first, BUOY)
     assert not _shows(first, WRECK)
-    alarmed = False
-    for step in range(30):
+    wedges, wrecks = [], []
+    for _ in range(10):
         now["robots", "action"] = torch.ones(1, 2, 2)
         now = env.step(now)["next"]
-        if step % 5 < 4:
-            continue
         picture = env.render()
-        alarmed |= bool((picture[..., 0].int() - picture[..., 2].int() > 40).sum() > 900)
-    assert alarmed, f"a wedge in {ALARM} as they meet head on"
-    assert _shows(picture, WRECK)
+        wedges.append(_shows(picture, ALARM, tolerance=30))  # drawn with some transparency
+        wrecks.append(_shows(picture, WRECK))
+    assert wedges == [False] * 6 + [True] * 2 + [False] * 2, "as they meet head on"
+    assert wrecks == [False] * 8 + [True] * 2
+    without_trails = SeaRenderer().draw(env._state.now)
+    assert not torch.equal(picture, without_trails)
 
 
 def test_several_seas_are_drawn_in_a_grid() -> None:
