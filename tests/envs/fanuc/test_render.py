@@ -42,15 +42,17 @@ def test_image_contains_posture_target_and_trail(renderer: ArmRenderer) -> None:
     assert (renderer.frame(HOME, (0.3, -0.4, 0.5)) == plain).all(), "no trail remains"
 
 
-def test_a_step_drawn_twice_keeps_its_trail_and_a_new_episode_does_not(
+def test_a_step_drawn_twice_keeps_its_trail_and_another_episode_or_arm_does_not(
     renderer: ArmRenderer,
 ) -> None:
-    def follow(step: int) -> np.ndarray:
-        return renderer.follow(0, step, HOME, (0.3, -0.4, 0.5), (0.4, step / 20, 0.7))
+    def follow(step: int, arm: int = 0) -> np.ndarray:
+        return renderer.follow(arm, step, HOME, (0.3, -0.4, 0.5), (0.4, step / 20, 0.7))
 
     start, *_, last = (follow(step) for step in range(5))
     assert (last != start).any()
     assert (follow(4) == last).all()
+    of_another = follow(5, arm=1)
+    assert (of_another == renderer.frame(HOME, (0.3, -0.4, 0.5), [(0.4, 0.25, 0.7)])).all()
     assert (follow(0) == start).all()
     assert (follow(0) == start).all()
 
