@@ -42,14 +42,14 @@ class Patience:
     def wait(self, pipe: IO[bytes] | Connection) -> bool:
         """Wait until a pipe can be read or is closed; return False if the time is up.
 
-        Windows can wait for a `Connection` only: for another pipe it returns at once.
+        Windows can wait for a pipe of `multiprocessing` only: for another one it returns at once.
         """
         answers: Callable[[float], object]
         if hasattr(select, "poll"):  # takes a tenth of the time of `Connection.poll`
             polling = select.poll()
             polling.register(pipe.fileno(), select.POLLIN)
             answers = lambda seconds: polling.poll(1000 * seconds)  # noqa: E731
-        elif isinstance(pipe, Connection):
+        elif hasattr(pipe, "poll"):  # under Windows not a `Connection`, but a `PipeConnection`
             answers = pipe.poll
         else:
             return True
