@@ -106,8 +106,11 @@ def test_fanuc_shows_the_angle_of_j3_from_the_horizontal() -> None:
 
 
 def limited(**factors: float) -> Any:
-    """Return a stream of the arm, its limits multiplied."""
+    """Return a stream of the arm, its limits multiplied, those of the position by infinity."""
+    factors = {"lower": np.inf, "upper": np.inf, **factors}
     limits = {
+        "lower": ROBOT.lower,
+        "upper": ROBOT.upper,
         "speed": ROBOT.velocity,
         "acceleration": ROBOT.velocity / 0.2,
         "jerk": ROBOT.velocity / 0.01,
@@ -134,6 +137,15 @@ def test_random_speeds_stay_within_the_limits_and_are_reached() -> None:
     np.testing.assert_allclose(stream.a, 0, atol=1e-9)
 
 
+def test_joints_stop_at_the_limits_of_their_positions() -> None:
+    stream, generator = limited(lower=1, upper=1), np.random.default_rng(0)
+    controller = FANUC["MockController"](stream)
+    for asked in generator.choice([-2.0, 2.0], (50, 6)) * ROBOT.velocity:
+        follow(controller, stream, asked, cycles=int(generator.integers(1, 200)))
+    follow(controller, stream, -ROBOT.velocity, cycles=800)
+    np.testing.assert_allclose(stream.q, ROBOT.lower, atol=1e-3)
+
+
 def test_an_asked_speed_is_reached_without_overshoot() -> None:
     stream = limited()
     speeds = []
@@ -150,3 +162,10 @@ def test_the_controller_stops_at_each_limit(name: str) -> None:
     stream = limited(**{name: 1.5})
     with pytest.raises(RuntimeError, match=rf"^{name} beyond its limit"):
         follow(controller, stream, 2 * ROBOT.velocity, cycles=200)
+
+
+@pytest.mark.parametrize("q", [ROBOT.upper + 0.01, ROBOT.lower - 0.01, np.full(6, np.nan)])
+def test_the_controller_stops_at_a_position_that_no_joint_can_have(q: Any) -> None:
+    controller = FANUC["MockController"](limited(lower=1, upper=1))
+    with pytest.raises(RuntimeError, match=r"^position beyond its limit"):
+        controller.send(FANUC["to_controller"](q))

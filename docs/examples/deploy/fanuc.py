@@ -3,9 +3,9 @@
     python docs/examples/deploy/fanuc.py runs/.../exports/NAME 0.4 0.1 0.5
 
 The policy asks for joint speeds at its own rate. `Stream` turns them into positions within the
-limits of speed, acceleration and jerk; `to_controller` into the angles that FANUC shows. The
-controller here is a mock. Before you replace it: take the limits from your controller, keep its own
-checks on, and begin at a low override.
+limits of position, speed, acceleration and jerk; `to_controller` into the angles that FANUC shows.
+The controller here is a mock. Before you replace it: take the limits from your controller, keep its
+own checks on, and begin at a low override.
 """
 
 import json
@@ -51,18 +51,33 @@ class Stream:
 
     Args:
         q: joint angles at rest `[N]`, rad.
+        lower: smallest joint angles `[N]`, rad.
+        upper: largest joint angles `[N]`, rad.
         speed: maximum speeds `[N]`, rad/s.
         acceleration: maximum accelerations `[N]`, rad/s^2.
         jerk: maximum jerks `[N]`, rad/s^3.
     """
 
-    def __init__(self, q: Array, speed: Array, acceleration: Array, jerk: Array) -> None:
+    def __init__(
+        self,
+        q: Array,
+        lower: Array,
+        upper: Array,
+        speed: Array,
+        acceleration: Array,
+        jerk: Array,
+    ) -> None:
         self.q, self.v, self.a = q.copy(), np.zeros_like(q), np.zeros_like(q)
+        self.lower, self.upper = lower, upper
         self.speed, self.acceleration, self.change = speed, acceleration, jerk * CYCLE
+        # Twice the time from full speed to rest: a speed that decays so stops before the limit.
+        self.decay = 2 * (speed / acceleration + acceleration / jerk)
 
     def step(self, asked: Array) -> Array:
         """Return the next positions `[N]`, rad, for asked speeds `[N]`, rad/s."""
-        missing = np.clip(asked, -self.speed, self.speed) - self.v
+        lowest = np.maximum((self.lower - self.q) / self.decay, -self.speed)
+        highest = np.minimum((self.upper - self.q) / self.decay, self.speed)
+        missing = np.clip(asked, lowest, highest) - self.v
         # An acceleration a that falls by J in each of n cycles to 0 adds (n a - J n (n - 1) / 2) dt
         # to the speed: the largest one that does not pass the asked speed.
         gain = np.abs(missing) / (self.change * CYCLE)
@@ -76,7 +91,7 @@ class Stream:
 
 
 class MockController:
-    """Follows positions exactly, and stops with an error at one beyond the limits.
+    """Follows positions exactly, and stops with an error at one that breaks a limit.
 
     Args:
         stream: stream whose limits hold.
@@ -85,11 +100,15 @@ class MockController:
     def __init__(self, stream: Stream) -> None:
         limits = (stream.speed, stream.acceleration, stream.change / CYCLE)
         self.limits = dict(zip(("speed", "acceleration", "jerk"), limits, strict=True))
+        self.lower, self.upper = stream.lower - 1e-6, stream.upper + 1e-6
         self.positions = [stream.q] * 4
 
     def send(self, shown: Array) -> None:
         """Take the positions of the next 8 ms, in degrees as FANUC shows them."""
-        self.positions = [*self.positions[1:], from_controller(shown)]
+        q = from_controller(shown)
+        if not ((self.lower <= q) & (q <= self.upper)).all():  # nor is NaN within them
+            raise RuntimeError(f"position beyond its limit: {q}")
+        self.positions = [*self.positions[1:], q]
         derivative = np.array(self.positions)
         for name, limit in self.limits.items():
             derivative = np.diff(derivative, axis=0) / CYCLE
@@ -111,7 +130,8 @@ def reach(folder: Path, target: Array, robot: Robot, seconds: float = 5.0) -> tu
     goal = (target - robot.shoulder)[None].astype(np.float32)
     acceleration = robot.velocity / TO_FULL_SPEED
     jerk = acceleration / TO_FULL_ACCELERATION
-    stream = Stream(np.array(HOME), robot.velocity, acceleration, jerk)
+    limits = (robot.lower, robot.upper, robot.velocity, acceleration, jerk)
+    stream = Stream(np.array(HOME), *limits)
     controller, latencies = MockController(stream), []
     scale = np.array([element["scale"] for element in contract["action"]["elements"]])  # rad/s
     asked, acts_at, has_arrived = np.zeros_like(stream.q), 0.0, False
