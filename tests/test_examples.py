@@ -1,5 +1,6 @@
 """Examples of docs/examples, run as their readers run them."""
 
+import json
 import re
 import runpy
 import subprocess
@@ -64,6 +65,22 @@ def test_the_loop_acts_at_the_rate_of_the_policy_without_torch(
     found = re.fullmatch(rf"latency, ms: p50 {number}, p99 {number}, most {number}", said)
     assert found
     assert 0 < float(found[1]) <= float(found[2]) <= float(found[3])
+
+
+def test_the_loop_leaves_out_the_steps_that_it_misses(
+    exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moments = [0.0]
+
+    def sleep(seconds: float) -> None:
+        moments.append(moments[-1] + seconds + (10.25 * period if len(moments) == 4 else 0))
+
+    period = json.loads((exports["fanuc"] / "contract.json").read_text("utf-8"))["step_seconds"]
+    monkeypatch.setattr("time.perf_counter", lambda: moments[-1])
+    monkeypatch.setattr("time.sleep", sleep)
+    monkeypatch.setattr(sys, "argv", ["loop.py", str(exports["fanuc"]), "7"])
+    runpy.run_path(str(DEPLOY / "loop.py"), run_name="__main__")
+    assert np.divide(moments[1:], period) == pytest.approx([0, 1, 2, 13.25, 14, 15, 16])
 
 
 def test_the_shipped_policy_reaches_within_the_limits_of_the_controller(

@@ -39,9 +39,11 @@ def send(action: np.ndarray) -> None:
     """Pass an action to the robot."""
 
 
-latencies, begin = [], time.perf_counter()
-for step in range(steps):
-    time.sleep(max(0.0, begin + step * period - time.perf_counter()))
+latencies, due = [], time.perf_counter()
+for _ in range(steps):
+    time.sleep(max(0.0, due - time.perf_counter()))
+    late = max(0.0, time.perf_counter() - due)
+    due += period * (1 + late // period)  # steps that were missed are left out
     observation = read_sensors()
     start = time.perf_counter()
     (actions,) = session.run(["action"], observation)
