@@ -83,6 +83,15 @@ def test_the_loop_leaves_out_the_steps_that_it_misses(
     assert np.divide(moments[1:], period) == pytest.approx([0, 1, 2, 13.25, 14, 15, 16])
 
 
+def test_the_loop_ends_at_a_sensor_that_reads_nan(
+    exports: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numpy.zeros", lambda shape, dtype: np.full(shape, np.nan, dtype))
+    monkeypatch.setattr(sys, "argv", ["loop.py", str(exports["fanuc"]), "7"])
+    with pytest.raises(SystemExit, match="step 0: observation observation holds NaN or infinity"):
+        runpy.run_path(str(DEPLOY / "loop.py"), run_name="__main__")
+
+
 def test_the_shipped_policy_reaches_within_the_limits_of_the_controller(
     exports: dict[str, Path],
 ) -> None:

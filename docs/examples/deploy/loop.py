@@ -7,6 +7,7 @@ Replace `read_sensors` and `send` by those of your robot; contract.json says wha
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -40,11 +41,14 @@ def send(action: np.ndarray) -> None:
 
 
 latencies, due = [], time.perf_counter()
-for _ in range(steps):
+for step in range(steps):
     time.sleep(max(0.0, due - time.perf_counter()))
     late = max(0.0, time.perf_counter() - due)
     due += period * (1 + late // period)  # steps that were missed are left out
     observation = read_sensors()
+    for name, value in observation.items():
+        if not np.isfinite(value).all():
+            sys.exit(f"step {step}: observation {name} holds NaN or infinity")
     start = time.perf_counter()
     (actions,) = session.run(["action"], observation)
     latencies.append(1000 * (time.perf_counter() - start))
