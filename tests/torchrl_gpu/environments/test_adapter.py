@@ -50,7 +50,7 @@ from agents import DQN, PPO, SAC
 from agents.base import Agent
 from envs.marinenav import MarineNavEnv
 from tests.helpers.agents import build_for
-from tests.helpers.environments import IdentityEnv
+from tests.helpers.environments import IdentityEnv, trajectory
 from tests.helpers.forks import fork_server
 from torchrl_gpu.acting.collector import BatchCollector
 from torchrl_gpu.environments.adapter import AdaptedEnvironment, as_environment
@@ -385,13 +385,9 @@ def test_transforms_apply_to_an_environment_of_this_library() -> None:
             TransformedEnv(IdentityEnv(num_envs=3), RewardScaling(0.0, 10.0)),
         )
     )
-    roots = [env.reset() for env in (plain, scaled)]
-    action = plain.rand_action(roots[0])["action"]
-    steps = [
-        env.step_and_maybe_reset(root.set("action", action))[0]
-        for env, root in zip((plain, scaled), roots, strict=True)
-    ]
-    torch.testing.assert_close(10 * steps[0]["next", "reward"], steps[1]["next", "reward"])
+    actions = plain.action_spec.rand().unsqueeze(0)
+    steps, scaled_steps = (trajectory(env, actions) for env in (plain, scaled))
+    torch.testing.assert_close(10 * steps["next", "reward"], scaled_steps["next", "reward"])
 
 
 @pytest.mark.parametrize("env", [gymnasium.make("CartPole-v1"), "fanuc"])
