@@ -211,26 +211,16 @@ def test_one_instance_serves_training_and_evaluation(
     view: Callable[[Environment], Environment],
 ) -> None:
     env, undisturbed = view(Switching()), view(Switching())
-    roots = [each.reset() for each in (env, undisturbed)]
-    actions = [env.rand_action(roots[0])["action"] for _ in range(6)]
-    for action in actions[:3]:
-        roots = [
-            each.step_and_maybe_reset(root.set("action", action))[1]
-            for each, root in zip((env, undisturbed), roots, strict=True)
-        ]
-    state = env.state_dict()
+    spec = env.full_action_spec["action"]
+    actions = torch.stack([spec.rand() for _ in range(6)])
+    expected = trajectory(undisturbed, actions)
+    steps, state = trajectory(env, actions[:3]), env.state_dict()
     env.set_mode("eval")
-    other = env.reset()
-    for action in actions:
-        _, other = env.step_and_maybe_reset(other.set("action", action))
+    trajectory(env, actions)
     env.set_mode("train")
     env.load_state_dict(state)
-    for action in actions[3:]:
-        (step, roots[0]), (expected, roots[1]) = (
-            each.step_and_maybe_reset(root.set("action", action))
-            for each, root in zip((env, undisturbed), roots, strict=True)
-        )
-        assert (step == expected).all()
+    found = trajectory(env, actions[3:], env.step_mdp(steps[-1]))
+    assert (found == expected[3:]).all()
 
 
 @pytest.mark.parametrize("view", [scaled, with_action_table])
