@@ -129,22 +129,6 @@ def test_episodes_go_on_exactly(make: Callable[[], EnvBase], tmp_path: Path) -> 
     assert_same(expected, collect(other, 2 * EPISODE))
 
 
-def test_an_environment_with_a_separate_generator_goes_on_exactly() -> None:
-    def make() -> BatchCollector:
-        env = limited_pendulum()
-        env.base_env.rng = torch.Generator().manual_seed(5)
-        return collector_of(env)
-
-    whole = make()
-    collect(whole, EPISODE + 4)
-    state, random = whole.state_dict(), torch.get_rng_state()
-    expected = collect(whole, EPISODE)
-    other = make()
-    assert other.load_state_dict(state)
-    torch.set_rng_state(random)
-    assert_same(expected, collect(other, EPISODE))
-
-
 def make_trainer(make: Callable[[], EnvBase], agent: type[Agent], folder: Path) -> TorchRLTrainer:
     torch.manual_seed(0)
     env = as_environment(make())
