@@ -141,12 +141,16 @@ def test_a_step_that_had_begun_is_taken_once_after_a_restore(tmp_path: Path) -> 
         assert (second.step(policy()) == expected).all()
 
 
-@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(("levels", "kind"), [(1, "another_reward"), (2, "another_observation")])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_running_statistics_are_restored_where_new_episodes_start(
-    levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    levels: int,
+    kind: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    options = {"kind": "another_observation", "categorical_action_encoding": True}
+    options = {"kind": kind, "categorical_action_encoding": True}
 
     def make() -> EnvBase:
         base = SerialEnv(2, lambda: GymEnv(f"{MODULE}:Unrepeatable-v0", **options))
@@ -165,6 +169,7 @@ def test_running_statistics_are_restored_where_new_episodes_start(
     state = saved_and_loaded(collector.state_dict(), tmp_path)
     monkeypatch.setattr(Unrepeatable, "runs", 1)
     assert not again.load_state_dict(state)
+    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
     again.restart()
     assert count(again) == count(collector) + 1
     again.step(random)

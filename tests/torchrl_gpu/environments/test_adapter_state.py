@@ -29,7 +29,6 @@ from torchrl.envs import (
 from agents import DQN, PPO, SAC
 from agents.base import Agent
 from benchmarks.fixture import stop_after
-from tests.envs.gym.environments import MODULE, Unrepeatable
 from tests.helpers.agents import build_for
 from tests.helpers.training import assert_same, assert_same_checkpoints
 from torchrl_gpu.acting.collector import BatchCollector
@@ -165,24 +164,6 @@ def test_a_run_resumes_to_the_same_bytes(
         stop_after(part, steps * part.num_envs)
         part.train()
     assert_same_checkpoints(whole, part)
-
-
-def test_a_gymnasium_environment_that_does_not_repeat_keeps_statistics(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def make() -> BatchCollector:
-        env = GymEnv(f"{MODULE}:Unrepeatable-v0", kind="another_reward")
-        return collector_of(transformed(env, VecNormV2(in_keys=["reward"])))
-
-    whole = make()
-    collect(whole, 2)
-    state = whole.state_dict()
-    monkeypatch.setattr(Unrepeatable, "runs", 1)
-    other = make()
-    assert not other.load_state_dict(state)
-    assert "does not repeat the saved episodes exactly: new episodes begin" in caplog.text
-    other.restart()
-    assert_same(state["world"]["transforms"], other.state_dict()["world"]["transforms"])
 
 
 @pytest.mark.parametrize("make", [PendulumEnv, lambda: GymEnv(NAME)])
