@@ -40,6 +40,9 @@ _OF_WORKERS = re.compile(r"(gymnasium|envs\.gym|torchrl_gpu\.environments)(\.|$)
 # Errors of Gymnasium, or of wrong arguments.
 _ERRORS_OF_MAKING = (GymnasiumError, ImportError, OSError, TypeError, ValueError)
 
+# Arguments of MuJoCo's environments that place the camera.
+_CAMERA_OPTIONS = frozenset(("camera_id", "camera_name", "default_camera_config"))
+
 # Arguments of Gymnasium that `GymnasiumEnv` sets itself.
 _OWN_OPTIONS = ("id", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 
@@ -213,6 +216,11 @@ def _arguments(
         if sys.platform == "linux" and not os.environ.get("DISPLAY"):
             # The library that MuJoCo's environments try first needs a display.
             os.environ.setdefault("MUJOCO_GL", "egl")
+        is_of_mujoco = str(spec.entry_point).startswith("gymnasium.envs.mujoco")
+        if is_of_mujoco and _CAMERA_OPTIONS.isdisjoint((*options, *spec.kwargs)):
+            # By default, Gymnasium 1.4 looks at one place, which a robot that walks soon leaves.
+            # Models without a camera of this name have robots that stay there.
+            arguments["camera_name"] = "track"
     if vectorization == "vector_entry_point":
         if spec.vector_entry_point is None:
             raise ConfigurationError(

@@ -68,7 +68,12 @@ def test_mujoco_is_drawn_without_a_display(
         monkeypatch.delenv(name)
     env = make_gym("Hopper-v5", num_envs=1, mode="demo")
     env.reset()
-    assert env.render().float().std() > 0
+    robot = env._vector.envs[0].unwrapped
+    for metres in (0.0, 40.0):  # the camera follows a robot that walks
+        robot.init_qpos[0] = metres
+        robot.set_state(robot.init_qpos, robot.init_qvel)
+        red, green, _ = env.render().int().unbind(-1)
+        assert (red > green + 20).sum() > 1000  # of the robot: floor and sky are green and blue
 
 
 def test_options_reach_the_environment(make_gym: MakeGym) -> None:
