@@ -24,7 +24,7 @@ from torchrl_gpu.place import is_launched, num_processes
 from trainers.collecting.collectors import Collectors
 from trainers.command_line.composition import Composed, one_line_errors
 from trainers.command_line.early import check_chosen, check_names, general_settings
-from trainers.command_line.origin import Origin, origin_of
+from trainers.command_line.origin import Origin, origin_of, with_settings_of
 from trainers.command_line.schema import GeneralSettings, Mode
 from trainers.command_line.settings import Settings, execution_of
 from trainers.command_line.sizes import resolve_sizes
@@ -58,7 +58,7 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     """Check the settings of a command: see `trainers.run.settings_of`."""
     check_names(composed.config)
     devices = _devices(general_settings(composed.config))
-    settings = _check(typed, composed, devices)
+    settings = _check(typed, devices, *origin_of(typed, composed))
     if settings.general.resume is None:
         return settings
     sizes = [f"{group}.{name}" for group, name in AUTOMATIC.items()]
@@ -69,22 +69,21 @@ def check(typed: Mapping[str, Any], composed: Composed) -> Settings:
     found, state, damaged = newest_readable(run, devices[1])
     # The sizes of the run, not those that this machine would choose.
     typed = {name: value for name, value in typed.items() if name not in automatic}
-    resumed = Origin(found, state, in_place=True, damaged=damaged)
-    return _check(typed, composed, devices, resumed)
+    origin = Origin(found, state, in_place=True, damaged=damaged)
+    return _check(typed, devices, with_settings_of(origin, typed, composed), origin)
 
 
 def _check(
     typed: Mapping[str, Any],
-    composed: Composed,
     devices_and_count: tuple[list[torch.device], int],
-    resumed: Origin | None = None,
+    composed: Composed,
+    origin: Origin,
 ) -> Settings:
-    """Check the settings of a command, or those with which `resume=auto` goes on with a run."""
-    devices, count = devices_and_count
-    device, limit = devices[0], general_settings(composed.config).device_memory_limit
+    """Check the settings of a command with those of its origin."""
+    (devices, count), (config, choices) = devices_and_count, composed
+    device, general = devices[0], general_settings(config)
+    limit = general.device_memory_limit
     bytes_limit = None if limit is None else memory_limit(limit, device)
-    (config, choices), origin = origin_of(typed, composed, resumed)
-    general = general_settings(config)
     check_chosen(config, origin.checkpoint)
     plain: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     unresolved: dict[str, Any] = OmegaConf.to_container(config)  # type: ignore[assignment]

@@ -32,12 +32,8 @@ class Origin(NamedTuple):
     damaged: Sequence[Path] = ()
 
 
-def origin_of(
-    typed: Mapping[str, Any], composed: Composed, resumed: Origin | None = None
-) -> tuple[Composed, Origin]:
+def origin_of(typed: Mapping[str, Any], composed: Composed) -> tuple[Composed, Origin]:
     """Return the configuration of a command with the settings of its origin, and the origin."""
-    if resumed is not None:
-        return _trained(resumed, typed, composed), resumed
     general = general_settings(composed.config)
     chosen, given = typed.get("experiment"), general.checkpoint or general.policy
     if chosen is not None and given is not None:
@@ -52,7 +48,7 @@ def origin_of(
             f"{of_agent[0]}: the files of policy={general.policy} are fixed; leave it out"
         )
     origin = Origin(general.policy, contract=read_contract(general.policy))
-    return _trained(origin, typed, composed), origin
+    return with_settings_of(origin, typed, composed), origin
 
 
 def _of_checkpoint(
@@ -71,10 +67,10 @@ def _of_checkpoint(
     if trains:
         check_trainable(state, found)
     origin = Origin(found, state, in_place=goes_on(found))
-    return _trained(origin, typed, composed), origin
+    return with_settings_of(origin, typed, composed), origin
 
 
-def _trained(origin: Origin, typed: Mapping[str, Any], composed: Composed) -> Composed:
+def with_settings_of(origin: Origin, typed: Mapping[str, Any], composed: Composed) -> Composed:
     """Return the configuration of a command with the settings of the run of its origin.
 
     The choices of agent and environment are those of the run. What is typed takes precedence: a
