@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -37,6 +38,20 @@ def call_with_arguments(
         return REFUSED
     except KeyboardInterrupt as stop:
         return exit_code_after(getattr(stop, "number", signal.SIGINT))
+
+
+def command_line(words: Iterable[str]) -> str:
+    """Return a command as it is typed in a shell of this system.
+
+    Under Windows in double quotes: cmd would pass single ones on as a part of the word, and
+    PowerShell would divide a word without any at its commas.
+    """
+    if sys.platform != "win32":
+        return shlex.join(words)
+    return " ".join(
+        word if re.fullmatch(r"[\w@%+=:./\\-]+", word) else '"{}"'.format(word.replace('"', r"\""))
+        for word in words
+    )
 
 
 def show(text: str) -> None:

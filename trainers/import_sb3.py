@@ -1,6 +1,5 @@
 """Turn a model of Stable-Baselines3 into a policy file: `torchrl-gpu import-sb3`. See `--help`."""
 
-import shlex
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from torchrl_gpu.acting.interface import PolicyInterface
 from torchrl_gpu.checkpoints.files import new_file
 from torchrl_gpu.checkpoints.state_file import save_state
-from torchrl_gpu.commands import asks_for_help, check_once, show
+from torchrl_gpu.commands import asks_for_help, check_once, command_line, show
 from torchrl_gpu.environments.specs import action_kind, action_spec, observation_spec
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
@@ -107,5 +106,5 @@ def _report(file: str, model: Model, output: Path, *, needs_env: bool) -> str:
         f"  network      hidden layers {list(layers['hidden_sizes'])}, {layers['activation']}\n"
         f"  policy       {output}\n"
         f"{line if needs_env else ''}"
-        f"  evaluate it  {shlex.join(evaluate)}"
+        f"  evaluate it  {command_line(evaluate)}"
     )

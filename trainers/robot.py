@@ -2,7 +2,6 @@
 
 import logging
 import re
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +13,7 @@ from envs.examination import Examination
 from envs.fanuc import inspection as fanuc
 from envs.lift_cube import inspection as lift_cube
 from torchrl_gpu.checkpoints.files import atomic_file, new_file
-from torchrl_gpu.commands import asks_for_help, check_once, show
+from torchrl_gpu.commands import asks_for_help, check_once, command_line, show
 from torchrl_gpu.errors import ConfigurationError
 from trainers.command_line.checking import check
 from trainers.command_line.composition import compose, read_settings
@@ -81,7 +80,7 @@ def examine(arguments: Sequence[str]) -> str:
     typed = [*(f"{name}={_as_value(x)}" for name, x in selected.items()), *typed]
     return (
         f"{report}\n  picture    {picture}: the home posture and reachable positions"
-        f"\n  train it   {shlex.join(['python', '-m', 'trainers.run', *typed])}"
+        f"\n  train it   {command_line(['python', '-m', 'trainers.run', *typed])}"
     )
 
 

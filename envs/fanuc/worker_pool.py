@@ -4,7 +4,6 @@ import contextlib
 import json
 import logging
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from envs.processes import (
     patience_to_start,
     too_many_losses,
 )
+from torchrl_gpu.commands import command_line
 from torchrl_gpu.devices.host import ONE_THREAD, num_cores, usable_cores
 from torchrl_gpu.environments.environment import STEP_TIMEOUT
 from torchrl_gpu.errors import ConfigurationError, WorkerError
@@ -194,7 +194,7 @@ class WorkerPool:
                     raise WorkerError(f"{worker.name} of {robot.urdf} does not start")
                 raise ConfigurationError(
                     f"env.urdf={robot.urdf}: PyBullet cannot load this arm; "
-                    f"{shlex.join(['torchrl-gpu', 'robot', str(robot.urdf)])} prints its reason"
+                    f"{command_line(['torchrl-gpu', 'robot', str(robot.urdf)])} prints its reason"
                 )
         self._busy = self._workers  # those that take part in a step
 

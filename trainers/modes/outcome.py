@@ -1,12 +1,12 @@
 """Outcome of a call of the program, and the commands that go on from it."""
 
-import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchrl_gpu.arguments import AS_TYPED
+from torchrl_gpu.commands import command_line
 from trainers.command_line.schema import GeneralSettings
 from trainers.command_line.settings import Settings
 from trainers.components.choices import choices_of, path_of
@@ -65,7 +65,7 @@ def command_of(settings: Settings, *arguments: str) -> str:
     program = script if Path(sys.argv[0]).stem == script else "python -m trainers.run"
     if any(argument.startswith(("checkpoint=", "policy=")) for argument in arguments):
         arguments = (*arguments, *trust_arguments(settings.config))
-    return f"{program} {shlex.join([*arguments, *kept])}"
+    return f"{program} {command_line([*arguments, *kept])}"
 
 
 def _collectors_as_typed(collectors: Component) -> list[str]:

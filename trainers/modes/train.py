@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shlex
 import signal
 import time
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from agents.base import Agent, OnPolicyAgent
 from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.contents import reading
 from torchrl_gpu.checkpoints.files import discard, write_text
+from torchrl_gpu.commands import command_line
 from torchrl_gpu.devices.device import describe_device
 from torchrl_gpu.devices.seeding import seed_everything
 from torchrl_gpu.errors import ProcessLostError
@@ -158,7 +158,7 @@ def _report(
     if trainer.env.capabilities.can_render:
         lines.append(f"  watch it     {command_of(settings, 'mode=demo', f'checkpoint={folder}')}")
     if "tensorboard" in trainer.loggers:
-        lines.append(f"  curves       {shlex.join(['tensorboard', '--logdir', str(folder)])}")
+        lines.append(f"  curves       {command_line(['tensorboard', '--logdir', str(folder)])}")
     lines.append(f"  updates      {settings.execution.description}")
     lines.append(f"  copies       {transfers_line(trainer.collector)}")
     if tracer is not None and tracer.path is not None:
