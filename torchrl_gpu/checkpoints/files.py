@@ -6,9 +6,11 @@ import itertools
 import logging
 import os
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from torchrl_gpu.errors import ConfigurationError
 
@@ -19,6 +21,10 @@ PARTIAL_FILES = ".*.partial*"  # pattern of temporary files
 # Errors of file systems, such as some network drives, that cannot sync a folder. PostgreSQL ignores
 # the first two as well (`fsync_fname_ext`).
 _CANNOT_SYNC_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP}
+
+# Windows refuses to replace a file while another program reads it, as a viewer or a virus scanner.
+_ATTEMPTS: Final = 40 if sys.platform == "win32" else 1
+_SECONDS_BETWEEN: Final = 0.05
 
 
 @contextlib.contextmanager
@@ -128,6 +134,11 @@ def partial_file(path: Path) -> Iterator[Path]:
     partial = path.absolute().with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield partial
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(PermissionError):
+                partial.replace(path)
+                return
+            time.sleep(_SECONDS_BETWEEN)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

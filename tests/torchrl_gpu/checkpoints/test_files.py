@@ -4,7 +4,7 @@ import errno
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Barrier
 
@@ -30,6 +30,28 @@ def test_files_that_are_created_at_once_have_separate_names(tmp_path: Path) -> N
     assert [path.read_text() for path in written] == list(map(str, range(count)))
     names = {"now.json", *(f"now_{number}.json" for number in range(2, count + 1))}
     assert {path.name for path in (tmp_path / "evaluations").iterdir()} == names
+
+
+@pytest.mark.parametrize(("times", "content"), [(2, "new"), (3, "old")])
+def test_a_file_that_windows_lets_others_read_is_replaced_a_moment_later(
+    times: int, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, refusals, replace = tmp_path / "best.json", [PermissionError()] * times, Path.replace
+    path.write_text("old")
+
+    def refuse(partial: Path, target: Path) -> Path:
+        if refusals:
+            raise refusals.pop()
+        return replace(partial, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr("torchrl_gpu.checkpoints.files._ATTEMPTS", 3)
+    monkeypatch.setattr("torchrl_gpu.checkpoints.files._SECONDS_BETWEEN", 0.0)
+    is_refused = pytest.raises(ConfigurationError, match="cannot write")
+    with is_refused if content == "old" else nullcontext():
+        write_text(path, "new")
+    assert path.read_text() == content
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_a_file_that_stays_empty_is_deleted(tmp_path: Path) -> None:
