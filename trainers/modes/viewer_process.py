@@ -122,7 +122,7 @@ def main(parent: int | None) -> None:
     ignore_stop_signals()
     end_with(parent)
     torch.set_num_threads(1)
-    terminal = os.fdopen(os.dup(1), "w", buffering=1)
+    terminal = os.fdopen(os.dup(1), "w", buffering=1, encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # simulators print
     try:
         settings, run = pickle.load(sys.stdin.buffer)

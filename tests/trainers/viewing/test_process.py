@@ -4,6 +4,7 @@ import logging
 import time
 from pathlib import Path
 
+import gymnasium
 import pytest
 
 import tests.envs.gym.environments  # noqa: F401
@@ -14,10 +15,14 @@ from trainers.run import settings_of
 
 @pytest.mark.slow
 def test_a_viewer_that_fails_says_why_and_the_training_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A system whose locale has no ä, as one of Windows may lack a letter of a path.
+    for name, value in {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}.items():
+        monkeypatch.setenv(name, value)
     # Only this process has registered the environment.
-    env = ("env=gym", "env.name=Counter-v0", "env.num_envs=2")
+    gymnasium.register("Zähler-v0", entry_point=gymnasium.spec("Counter-v0").entry_point)
+    env = ("env=gym", "env.name='Zähler-v0'", "env.num_envs=2")
     settings = settings_of("agent=dqn", *env, "viewer=web", "viewer_port=0", "device=cpu")
     caplog.set_level(logging.INFO)
     with viewer_beside(settings, DrawnEnv(num_envs=1), tmp_path):
@@ -28,7 +33,7 @@ def test_a_viewer_that_fails_says_why_and_the_training_goes_on(
     begin, address, problem, _ = [record.message for record in caplog.records]
     assert begin == "the viewer is starting; its address follows"
     assert address.startswith("watch it at http://localhost:")
-    assert problem.startswith("viewer: name=Counter-v0: unknown Gymnasium environment")
+    assert problem.startswith("viewer: name=Zähler-v0: unknown Gymnasium environment")
 
 
 def test_a_viewer_that_has_not_begun_by_the_end_says_so(
