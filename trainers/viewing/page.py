@@ -24,6 +24,7 @@ _ANY_INTERFACE: Final = ("0.0.0.0", "::")
 _BACKGROUND: Final = (24, 26, 30)
 _PANEL_WIDTH: Final = 400  # px
 _PLOT_ASPECT: Final = 2.7
+_MAX_ASPECT: Final = 10.0  # of the pictures for a window that is hardly open
 _COLORS: Final = (
     *("#4dabf7", "#ff922b", "#69db7c", "#f783ac", "#ffd43b", "#b197fc"),
     *("#63e6be", "#ff8787", "#ced4da", "#a9e34b"),
@@ -161,7 +162,7 @@ class Page:
             clients = self._server.get_clients()
             self._shown = {n: shown for n, shown in self._shown.items() if n in clients}
             for number, client in clients.items():
-                wanted = self._number, client.camera.aspect
+                wanted = self._number, _aspect(client.camera)
                 if self._shown.get(number) != wanted:
                     self._shown[number] = wanted
                     client.scene.set_background_image(
@@ -199,6 +200,12 @@ class Page:
         self._plots[title] = self._gui.add_uplot(
             data, tuple(series), title=title, scales=scales, aspect=_PLOT_ASPECT
         )
+
+
+def _aspect(camera: Any) -> float:
+    """Return the aspect ratio of the picture for a window, which may have a height of 0 px."""
+    aspect: float = camera.image_width / max(camera.image_height, 1)
+    return min(max(aspect, 1 / _MAX_ASPECT), _MAX_ASPECT)
 
 
 def _fitted(picture: Picture, aspect: float) -> Picture:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,21 @@ def test_a_browser_that_leaves_at_once_is_no_error(caplog: pytest.LogCaptureFixt
         with urllib.request.urlopen(page.address, timeout=30) as answer:
             assert answer.status == 200
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("window", [(1300, 0), (1300, 1), (0, 0), (1, 900)])
+def test_a_window_that_is_hardly_open_gets_a_picture_of_usual_size(
+    window: tuple[int, int], page: WatchedPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[tuple[int, ...]] = []
+    scene = SimpleNamespace(set_background_image=lambda picture, **_: sizes.append(picture.shape))
+    camera = SimpleNamespace(image_width=window[0], image_height=window[1])
+    client = SimpleNamespace(camera=camera, scene=scene)
+    monkeypatch.setattr(page._server, "get_clients", lambda: {0: client})
+    page.show(np.zeros((240, 320, 3), np.uint8))
+    ((height, width, _),) = sizes
+    assert 240 <= height <= 3200
+    assert 320 <= width <= 2400
 
 
 def test_nothing_is_simulated_while_nobody_watches(page: WatchedPage, env: DrawnEnv) -> None:
