@@ -40,18 +40,21 @@ def call_with_arguments(
         return exit_code_after(getattr(stop, "number", signal.SIGINT))
 
 
-def command_line(words: Iterable[str]) -> str:
-    """Return a command as it is typed in a shell of this system.
+def command_line(words: Iterable[str], *more: str) -> str:
+    """Return a command as it is typed in a shell of this system, with a line for each of `more`.
 
     Under Windows in double quotes: cmd would pass single ones on as a part of the word, and
     PowerShell would divide a word without any at its commas.
     """
-    if sys.platform != "win32":
-        return shlex.join(words)
-    return " ".join(
-        word if re.fullmatch(r"[\w@%+=:./\\-]+", word) else '"{}"'.format(word.replace('"', r"\""))
-        for word in words
-    )
+    quote, goes_on = (_in_double_quotes, "^") if sys.platform == "win32" else (shlex.quote, "\\")
+    return f" {goes_on}\n  ".join((" ".join(map(quote, words)), *map(quote, more)))
+
+
+def _in_double_quotes(word: str) -> str:
+    """Return a word in double quotes where it needs them."""
+    if re.fullmatch(r"[\w@%+=:./\\-]+", word):
+        return word
+    return '"' + word.replace('"', r"\"") + '"'
 
 
 def show(text: str) -> None:

@@ -1,9 +1,9 @@
 """Draft of the description of an arm, from its file."""
 
 import math
-import shlex
 from typing import Any, Final
 
+from torchrl_gpu.commands import command_line
 from torchrl_gpu.errors import ConfigurationError
 
 _CHAIN: Final = 3  # joints that move a hand along x, y and z
@@ -43,14 +43,13 @@ def draft(file: str, robot: Any) -> str:
         **dict.fromkeys(("home", "grip_point", "workspace_low", "workspace_high"), "???"),
     }
     arguments = [f"env.arm.{name}={_typed(value)}" for name, value in values.items()]
-    typed = " \\\n  ".join(shlex.quote(argument) for argument in arguments)
     return (
         "lift_cube needs a description of this arm. Names and gains are guesses from the file: "
         f"correct them.\nReplace each ???: home by [{len(arm)} angles in rad] with the hand "
         "pointing down at a cube, grip_point by\n[x,y,z in m] between the finger tips in the frame "
         "of the hand, workspace_low and workspace_high by the\nlowest and highest [x,y,z in m] of "
         "the grip point:\n\n"
-        f"torchrl-gpu robot {shlex.quote(file)} env=lift_cube \\\n  {typed}"
+        f"{command_line(['torchrl-gpu', 'robot', file, 'env=lift_cube'], *arguments)}"
     )
 
 
