@@ -94,7 +94,8 @@ class PolicyInterface:
                 another shape or dtype, or an array holds NaN or infinity. Tensors are not
                 tested, which would wait for their device.
         """
-        leaves = self.leaves
+        specs = dict(self.observation_spec.items(include_nested=True, leaves_only=True))
+        leaves = {name_of_key(key): leaf for key, leaf in specs.items()}
         names = ", ".join(leaves)
         if not isinstance(observation, Mapping):
             if len(leaves) > 1:
@@ -113,8 +114,7 @@ class PolicyInterface:
         if len(batches) > 1:
             found = ", ".join(str(list(batch)) for batch in sorted(batches))
             raise ConfigurationError(f"observation: the batch sizes differ: {found}")
-        keys = self.observation_spec.keys(include_nested=True, leaves_only=True)
-        return {key: tensor.to(device) for key, tensor in zip(keys, tensors, strict=True)}
+        return {key: tensor.to(device) for key, tensor in zip(specs, tensors, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the interface as plain values and tensors."""
