@@ -88,7 +88,8 @@ class Contents:
             since = ()
         oldest = {name: ring.oldest(written[name]) for name, ring in self._rings.items()}
         first = dict(zip(self._rings, map(max, since or (0, 0, 0), oldest.values()), strict=True))
-        # Steps until one overwrites an entry of the part, and more whose entries are copied.
+        # Steps before one overwrites an entry of the part. If they are few, the entries that the
+        # next steps overwrite are copied.
         steps = min(
             (ring.size - (written[name] - first[name])) // ring.per_step
             for name, ring in self._rings.items()
