@@ -27,7 +27,6 @@ from trainers.run import run
 from trainers.runs.policy_files import LAYOUT, load_checkpoint
 from trainers.training.trainer import TorchRLTrainer
 
-ROOT = Path(__file__).parents[3]
 EPISODE = 12
 
 
