@@ -22,7 +22,8 @@ PARTIAL_FILES = ".*.partial*"  # pattern of temporary files
 # the first two as well (`fsync_fname_ext`).
 _CANNOT_SYNC_FOLDERS = {errno.EBADF, errno.EINVAL, errno.ENOTSUP}
 
-# Windows refuses to replace a file while another program reads it, as a viewer or a virus scanner.
+# Windows refuses to move or replace a file while another program reads it, as a viewer or a virus
+# scanner, and to move its folder.
 _ATTEMPTS: Final = 40 if sys.platform == "win32" else 1
 _SECONDS_BETWEEN: Final = 0.05
 
@@ -120,7 +121,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         try:
             partial.mkdir()
             yield partial
-            partial.rename(path)
+            _replace(path, partial)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -134,14 +135,19 @@ def partial_file(path: Path) -> Iterator[Path]:
     partial = path.absolute().with_name(f".{path.stem}.{os.getpid()}.partial{path.suffix}")
     try:
         yield partial
-        for _ in range(_ATTEMPTS - 1):
-            with contextlib.suppress(PermissionError):
-                partial.replace(path)
-                return
-            time.sleep(_SECONDS_BETWEEN)
-        partial.replace(path)
+        _replace(path, partial)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _replace(path: Path, partial: Path) -> None:
+    """Give a complete file or folder its name."""
+    for _ in range(_ATTEMPTS - 1):
+        with contextlib.suppress(PermissionError):
+            partial.replace(path)
+            return
+        time.sleep(_SECONDS_BETWEEN)
+    partial.replace(path)
 
 
 @contextlib.contextmanager

@@ -32,26 +32,45 @@ def test_files_that_are_created_at_once_have_separate_names(tmp_path: Path) -> N
     assert {path.name for path in (tmp_path / "evaluations").iterdir()} == names
 
 
-@pytest.mark.parametrize(("times", "content"), [(2, "new"), (3, "old")])
-def test_a_file_that_windows_lets_others_read_is_replaced_a_moment_later(
-    times: int, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, refusals, replace = tmp_path / "best.json", [PermissionError()] * times, Path.replace
-    path.write_text("old")
+@pytest.fixture
+def refusals(monkeypatch: pytest.MonkeyPatch) -> list[PermissionError]:
+    """Return the errors of the next moves of a file or folder, of which three are tried."""
+    errors: list[PermissionError] = []
+    replace = Path.replace
 
     def refuse(partial: Path, target: Path) -> Path:
-        if refusals:
-            raise refusals.pop()
+        if errors:
+            raise errors.pop()
         return replace(partial, target)
 
-    monkeypatch.setattr(Path, "replace", refuse)
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(Path, name, refuse)
     monkeypatch.setattr("torchrl_gpu.checkpoints.files._ATTEMPTS", 3)
     monkeypatch.setattr("torchrl_gpu.checkpoints.files._SECONDS_BETWEEN", 0.0)
+    return errors
+
+
+@pytest.mark.parametrize(("times", "content"), [(2, "new"), (3, "old")])
+def test_a_file_that_windows_lets_others_read_is_replaced_a_moment_later(
+    times: int, content: str, tmp_path: Path, refusals: list[PermissionError]
+) -> None:
+    path = tmp_path / "best.json"
+    path.write_text("old")
+    refusals += [PermissionError()] * times
     is_refused = pytest.raises(ConfigurationError, match="cannot write")
     with is_refused if content == "old" else nullcontext():
         write_text(path, "new")
     assert path.read_text() == content
     assert [*tmp_path.iterdir()] == [path]
+
+
+def test_a_folder_that_windows_lets_others_read_has_its_name_a_moment_later(
+    tmp_path: Path, refusals: list[PermissionError]
+) -> None:
+    with atomic_folder(tmp_path / "export") as partial:
+        (partial / "policy.onnx").touch()
+        refusals += [PermissionError()] * 2
+    assert [*tmp_path.rglob("*")] == [tmp_path / "export", tmp_path / "export" / "policy.onnx"]
 
 
 def test_a_file_that_stays_empty_is_deleted(tmp_path: Path) -> None:
