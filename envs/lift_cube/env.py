@@ -322,8 +322,10 @@ class LiftCubeEnv(ArmEnv):
         if state_dict["generator"].shape == self._generator.get_state().shape:
             self._generator.set_state(state_dict["generator"])
         else:
-            kind = self.device.type
-            logger.warning("no random state of %s was saved: its generator is unchanged", kind)
+            logger.warning(
+                "lift_cube: its random state was saved on another kind of device; later episodes "
+                "differ"
+            )
 
     def close(self, *, raise_if_closed: bool = True) -> None:
         """Release the simulator; may be called again."""
