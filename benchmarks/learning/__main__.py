@@ -40,8 +40,8 @@ def learn(
 
     Args:
         agent: agent to measure: ppo, sac, ddpg, ac_iqn, dqn, iqn or rainbow.
-        task: task to learn, such as cartpole; an unknown one is answered with the list of all.
-        seeds: number of seeds, starting at 0, at least 1; 3 or, for long tasks, 1 without it.
+        task: task to learn, such as cartpole; the error for an unknown task lists all tasks.
+        seeds: number of seeds, starting at 0, at least 1; by default 3, or 1 for a long task.
         peer: runs of Stable-Baselines3, where the task has them: measured, or kept from the last
             result (measured).
         results: folder of the JSON files; table and picture are written beside it
