@@ -91,6 +91,7 @@ def test_run_returns_its_outcome_and_goes_on_where_it_ended(
 
     evaluated = run("mode=eval", f"checkpoint={resumed.best}", "device=cpu", runs)
     assert evaluated.evaluation == resumed.evaluation
+    assert evaluated.seconds > 0.0
     assert load.mock_calls == [*read, mock.call(resumed.best)]
     demo = ("mode=demo", "demo.episodes=1", "demo.video=gif", "device=cpu", runs)
     filmed = run(f"checkpoint={resumed.best}", *demo)
