@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypeVar
@@ -99,7 +101,8 @@ class DistributedProcesses(Processes):
 
         They exchange tensors on the host alone.
         """
-        return DistributedProcesses(_answered(dist.new_group, backend=_OF_HOSTS, timeout=patience))
+        options = {"backend": _OF_HOSTS, "timeout": patience}
+        return DistributedProcesses(_answered(_interruptible, dist.new_group, **options))
 
     def _reduced(self, tensor: Tensor, operation: Any) -> Tensor:
         shared = tensor.detach().clone(memory_format=torch.contiguous_format)
@@ -121,7 +124,7 @@ def joined() -> Iterator[DistributedProcesses]:
     # A launcher that starts the processes again may keep the addresses of those before.
     store = PrefixStore(f"start_{num_restarts()}", store)
     options = {"store": store, "rank": number, "world_size": count, "timeout": PATIENCE}
-    _answered(dist.init_process_group, _OF_HOSTS, **options)
+    _answered(_interruptible, dist.init_process_group, _OF_HOSTS, **options)
     try:
         yield DistributedProcesses(dist.group.WORLD)
     finally:
@@ -137,3 +140,21 @@ def _answered(function: Callable[..., Result], *arguments: Any, **options: Any) 
         raise ProcessLostError(
             f"another process of the run has ended or does not answer: {reason}"
         ) from error
+
+
+def _interruptible(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
+    """Call a function in another thread, so that a signal ends the wait for it.
+
+    While torch connects the processes of a group, it calls no handlers of signals, and does not
+    notice that another process has ended.
+    """
+    result: Future[Result] = Future()
+
+    def call() -> None:
+        try:
+            result.set_result(function(*arguments, **options))
+        except Exception as error:
+            result.set_exception(error)
+
+    threading.Thread(target=call, name="connecting", daemon=True).start()
+    return result.result()

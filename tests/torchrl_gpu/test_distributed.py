@@ -1,6 +1,8 @@
 """Processes that share their values by gloo: together they learn as one process does."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
@@ -17,9 +20,10 @@ from agents.base import Agent
 from agents.modules.normalization import RewardNormalizer, RunningMoments
 from tests.helpers.agents import BATCH, CASES, WITH_ALL_OPTIONS, Case, make_batch
 from tests.helpers.draws import EqualDraws
+from tests.helpers.forks import CAN_FORK, result_of
 from tests.helpers.gloo import on_gloo_ranks
 from torchrl_gpu.devices.kinds import KINDS, accelerator_of
-from torchrl_gpu.distributed import backend_of
+from torchrl_gpu.distributed import backend_of, joined
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
 from torchrl_gpu.execution.execution import Execution
 from torchrl_gpu.processes import ONE_PROCESS, Processes
@@ -279,6 +283,30 @@ def test_the_end_of_a_rank_is_an_error_of_the_others(tmp_path: Path) -> None:
         assert result["number"] == 3
         assert "process of the run has ended or does not answer: " in result["error"]
         assert "\n" not in result["error"]
+
+
+def wait_for_others(place: Mapping[str, str]) -> str:
+    """Join processes that never come, until a signal arrives."""
+    os.environ.update(place)
+    main_thread = threading.get_ident()
+    threading.Timer(0.3, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
+    limit = threading.Timer(20.0, os._exit, [1])
+    limit.daemon = True
+    limit.start()
+    try:
+        with joined():
+            return "joined"
+    except KeyboardInterrupt:
+        return "interrupted"
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="needs the signals of Unix")
+def test_a_signal_ends_the_wait_for_other_processes() -> None:
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+    place |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}  # as the launcher sets it
+    assert result_of(lambda: wait_for_others(place)) == "interrupted"
 
 
 @pytest.mark.parametrize("device", ["mps", "hpu"])
