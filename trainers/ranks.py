@@ -49,7 +49,7 @@ from trainers.command_line.settings import Settings
 from trainers.modes.dispatch import run_mode
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.runs.folders import newest_run, trained_since
-from trainers.signals import Interruption, cleans_up, handled_first, program_ends
+from trainers.signals import Interruption, cleans_up, exit_code, handled_first, program_ends
 
 # Time in which the launcher finds out which process has ended first, before those that miss it end.
 _SECONDS_TO_NAME_THE_LOST: Final = 3.0
@@ -149,15 +149,18 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
     """Be one of the processes of `start`; return the outcome, or the signal that ended the run."""
     launcher = os.getppid()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with program_ends():
-        release_stop_signals()
+    with program_ends() as end:
         try:
-            outcome: RunOutcome | Interruption = run_launched(lambda: settings)
+            with cleans_up():
+                release_stop_signals()
+                outcome: RunOutcome | Interruption = run_launched(lambda: settings)
         except KeyboardInterrupt as stop:
-            if _follows_a_loss(stop):
-                sys.exit(FAILED)
             outcome = Interruption.of(stop, str(stop))
+            if not outcome.agreed:  # others may wait for this process: the launcher ends them
+                sys.exit(exit_code(outcome))
         except Exception as error:
+            if end.interruption is not None:
+                sys.exit(exit_code(end.interruption))
             get_error_handler().record_exception(error)
             if isinstance(error, ConfigurationError):
                 sys.exit(REFUSED)
@@ -176,32 +179,24 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
     return outcome
 
 
-def _follows_a_loss(error: BaseException | None) -> bool:
-    """Return whether an exception arose while this process ended after the loss of another one."""
-    while error is not None and not isinstance(error, ProcessLostError):
-        error = error.__context__
-    return error is not None
-
-
 def _failure(error: ChildFailedError, settings: Settings, began: float) -> Interruption | Exception:
     """Return the exception that ends a run whose processes have failed.
 
     The run began at the time `began`; an older one may have the same settings.
     """
     rank, first = error.get_first_failure()
-    if first.exitcode in (INTERRUPTED, START_AGAIN):  # by a signal before the training began
-        number = signal.SIGINT if first.exitcode == INTERRUPTED else signal.SIGTERM
-        return Interruption(number)
     folder = settings.checkpoint.parent.parent if settings.checkpoint is not None else None
     if not settings.in_place:
         folder = newest_run(settings.folder, settings.config)
         if folder is not None and not trained_since(folder, began):
             folder = None
-    resume = "; nothing has been saved"
-    if folder is not None:
-        resume = f"; to resume: {command_of(settings, f'checkpoint={folder}')}"
+    resume = command_of(settings, f"checkpoint={folder}") if folder is not None else ""
+    if first.exitcode in (INTERRUPTED, START_AGAIN):
+        number = signal.SIGINT if first.exitcode == INTERRUPTED else signal.SIGTERM
+        return Interruption(number, f"\nEnded at once. To resume:\n  {resume}" if resume else "")
     failure = ConfigurationError if first.exitcode == REFUSED else WorkerError
-    return failure(f"rank {rank} {_reason(first)}{resume}")
+    hint = f"to resume: {resume}" if resume else "nothing has been saved"
+    return failure(f"rank {rank} {_reason(first)}; {hint}")
 
 
 def _reason(failure: ProcessFailure) -> str:

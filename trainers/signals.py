@@ -26,11 +26,19 @@ if TYPE_CHECKING:
 
 
 class Interruption(KeyboardInterrupt):
-    """A signal has ended the run; the message, if there is one, says how to go on."""
+    """A signal has ended the run; the message, if there is one, says how to go on.
 
-    def __init__(self, number: int = signal.SIGINT, message: str = "") -> None:
+    Attributes:
+        number: the signal.
+        agreed: whether all processes of the run end with it, so that none waits for another one.
+    """
+
+    def __init__(
+        self, number: int = signal.SIGINT, message: str = "", *, agreed: bool = False
+    ) -> None:
         super().__init__(number, message)  # both, so that it can be pickled
         self.number = number
+        self.agreed = agreed
 
     def __str__(self) -> str:
         return str(self.args[1])
@@ -38,7 +46,8 @@ class Interruption(KeyboardInterrupt):
     @classmethod
     def of(cls, cause: KeyboardInterrupt, message: str) -> "Interruption":
         """Return the interruption with a message."""
-        return cls(getattr(cause, "number", signal.SIGINT), message)
+        agreed = getattr(cause, "agreed", False)
+        return cls(getattr(cause, "number", signal.SIGINT), message, agreed=agreed)
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

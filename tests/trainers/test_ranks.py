@@ -34,10 +34,11 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
 from trainers import ranks
+from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
 from trainers.ranks import _as_rank, _failure
 from trainers.run import main, run, settings_of
-from trainers.signals import handled
+from trainers.signals import Interruption, handled
 
 TASK = ("env=gym", "env.name=Pendulum-v1", "env.num_envs=4", "device=cpu", "precision=fp32")
 RUN = (
@@ -183,6 +184,16 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path, st
     assert last == f"error: rank {rank} was ended by SIGKILL; to resume: {resume}"
 
 
+def with_a_run(folder: Path) -> tuple[Settings, Path]:
+    """Return the settings of a command, and the folder of a run that it has made."""
+    command = settings_of(*settings(folder / "runs"))
+    made = command.folder / "20260101_000000"
+    (made / "checkpoints").mkdir(parents=True)
+    (made / "config.yaml").write_text(command.of_run())
+    (made / "checkpoints" / "frames_000000000240.safetensors").touch()
+    return command, made
+
+
 @pytest.mark.parametrize(
     ("code", "error", "kind", "text"),
     [
@@ -198,11 +209,7 @@ def test_a_killed_process_ends_the_run_in_one_line(rank: int, tmp_path: Path, st
 def test_a_failure_names_the_reason_and_no_older_run(
     code: int, error: Exception, kind: type[Exception], text: str, tmp_path: Path
 ) -> None:
-    command = settings_of(*settings(tmp_path / "runs"))
-    older = command.folder / "20260101_000000"
-    (older / "checkpoints").mkdir(parents=True)
-    (older / "config.yaml").write_text(command.of_run())
-    (older / "checkpoints" / "frames_000000000240.safetensors").touch()
+    command, older = with_a_run(tmp_path)
     report = tmp_path / "report.json"
     recorded = {"message": f"{type(error).__name__}: {error}", "extraInfo": {"timestamp": "0"}}
     report.write_text(json.dumps({"message": recorded}))
@@ -212,6 +219,20 @@ def test_a_failure_names_the_reason_and_no_older_run(
     assert f"to resume: python -m trainers.run checkpoint={older}" in str(
         _failure(ended, command, began=0.0)
     )
+
+
+@pytest.mark.parametrize(("code", "number"), [(130, signal.SIGINT), (75, signal.SIGTERM)])
+def test_a_signal_before_others_have_ended_names_the_command_that_resumes(
+    code: int, number: int, tmp_path: Path
+) -> None:
+    command, folder = with_a_run(tmp_path)
+    ended = ChildFailedError("", {1: ProcessFailure(1, 1, code, "")})
+    stop = _failure(ended, command, began=0.0)
+    assert isinstance(stop, Interruption)
+    assert stop.number == number
+    resume = f"python -m trainers.run checkpoint={folder} device=cpu"
+    assert str(stop) == f"\nEnded at once. To resume:\n  {resume}"
+    assert str(_failure(ended, command, began=time.time() + 60)) == ""
 
 
 @pytest.mark.slow
@@ -242,17 +263,52 @@ def test_torchrun_starts_again_from_the_newest_checkpoint(tmp_path: Path) -> Non
     assert list(folder.parent.iterdir()) == [folder]
 
 
+def turn_the_signal_into_another_error(_: Any) -> None:
+    """Be a library that calls Python in its own code."""
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt:
+        raise RuntimeError("no instance of a class") from None
+
+
+def end_by(stop: Interruption) -> Callable[[Any], None]:
+    def end(_: Any) -> None:
+        raise stop
+
+    return end
+
+
 def test_no_signal_and_no_collection_of_garbage_delays_the_exit_of_a_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ranks, "run_launched", lambda settings_of: "outcome")
+    stop = Interruption(signal.SIGTERM, "Stopped at 240 frames.", agreed=True)
+    monkeypatch.setattr(ranks, "run_launched", end_by(stop))
     with handled(signal.default_int_handler):
         try:
-            assert _as_rank(mock.Mock()) == "outcome"  # type: ignore[comparison-overlap]
+            end = _as_rank(mock.Mock())
+            assert isinstance(end, Interruption)
+            assert (end.number, str(end)) == (signal.SIGTERM, "Stopped at 240 frames.")
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
             assert gc.get_freeze_count() > 0
         finally:
             gc.unfreeze()
+
+
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [
+        (end_by(Interruption(signal.SIGINT)), 130),
+        (end_by(Interruption(signal.SIGTERM)), 75),
+        (turn_the_signal_into_another_error, 130),
+    ],
+)
+def test_a_process_that_a_signal_ends_before_others_ends_them(
+    work: Callable[[Any], None], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "run_launched", work)
+    with handled(signal.default_int_handler), pytest.raises(SystemExit) as end:
+        _as_rank(mock.Mock())
+    assert end.value.code == code
 
 
 @pytest.mark.slow

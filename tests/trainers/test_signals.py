@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tests.helpers.programs import Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.processes import Processes
 from trainers import ranks
 from trainers.run import main, run
 
@@ -301,6 +303,26 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     assert program.end(seconds=20.0) == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
     assert " mode=eval checkpoint=runs/" in program.output
+
+
+def signaled_after_its_training() -> int:
+    """Be the program, which a signal reaches before the evaluation that ends a run."""
+    apart = Processes.apart
+
+    def signaled(processes: Processes, *patience: timedelta) -> Processes:
+        if patience:
+            signal.raise_signal(signal.SIGTERM)
+        return apart(processes, *patience)
+
+    with mock.patch.object(Processes, "apart", signaled):
+        return main()
+
+
+def test_a_signal_before_the_closing_evaluation_shows_how_to_resume(start: Start) -> None:
+    short = ("trainer.total_frames=200", "trainer.evaluation_episodes=1")
+    program = start(*GYM, *changed(LONG, *short), program=signaled_after_its_training)
+    assert program.end() == 75
+    assert saved(program)[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 import logging
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext, suppress
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -80,15 +80,11 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         earlier = time.perf_counter() - trainer.started  # seconds of a run before it resumed
         name = type(trainer.agent).__name__
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
-        _train_to_the_end(trainer, settings)
-        # Others may lack an evaluation that was made before they joined the run.
-        best = processes.agree(trainer.checkpoints.best()) or trainer.save()
-    # The others wait as long as the evaluation takes.
-    patient = processes.apart(timedelta(days=1))
+        best, patient = _train_to_the_end(trainer, settings)
     if not processes.is_writer:
         ended: RunOutcome | int = patient.agree(None)
         if isinstance(ended, int):
-            raise Interruption(ended)
+            raise Interruption(ended, agreed=True)
         return ended
     # With a new environment and policy, as `mode=eval` does; those of the training are closed.
     try:
@@ -99,6 +95,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         interruption = Interruption.of(stop, message)
         with suppress(ProcessLostError):  # the others may have ended by the same signal
             patient.agree(interruption.number)
+            interruption.agreed = True
         raise interruption from None
     seconds = time.perf_counter() - started
     names = {"agent": settings.config["choices"]["agent"], "env": settings.env_name}
@@ -118,8 +115,11 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
     return outcome
 
 
-def _train_to_the_end(trainer: TorchRLTrainer, settings: Settings) -> None:
+def _train_to_the_end(trainer: TorchRLTrainer, settings: Settings) -> tuple[Path, Processes]:
     """Train, and tell how to resume if an exception or a signal ends the training.
+
+    Returns:
+        The best checkpoint, and the processes for calls that wait as long as its evaluation takes.
 
     Raises:
         Interruption: a signal, here or in another process, has stopped the training.
@@ -138,15 +138,29 @@ def _train_to_the_end(trainer: TorchRLTrainer, settings: Settings) -> None:
                 resume = command_of(settings, f"checkpoint={folder}")
                 logger.warning("to resume from the newest checkpoint:\n  %s", resume)
             raise
-    if processes.any(trainer.stop_requested):  # perhaps of another one alone
-        number = next(iter(signals), signal.SIGINT)
-        if processes.any(number != signal.SIGINT):  # all end with the code of the one signaled
-            number = signal.SIGTERM
+        number = _agreed_stop(trainer, signals)
+        if number is None:
+            # Others may lack an evaluation that was made before they joined the run.
+            best = processes.agree(trainer.checkpoints.best()) or trainer.save()
+            patient = processes.apart(timedelta(days=1))
+            number = _agreed_stop(trainer, signals)
+    if number is not None or signals:
         raise Interruption(
-            number,
+            number or next(iter(signals)),
             f"\nStopped at {trainer.frames:,} frames; saved. To resume:\n"
             f"  {command_of(settings, f'checkpoint={folder}')}",
+            agreed=number is not None,
         )
+    return best, patient
+
+
+def _agreed_stop(trainer: TorchRLTrainer, signals: Iterable[int]) -> int | None:
+    """Return the signal with which all processes end if one of them has been asked to stop."""
+    if not trainer.processes.any(trainer.stop_requested):
+        return None
+    number = next(iter(signals), signal.SIGINT)
+    # All end with the code of the one signaled.
+    return signal.SIGTERM if trainer.processes.any(number != signal.SIGINT) else number
 
 
 def _report(
