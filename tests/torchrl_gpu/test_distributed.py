@@ -288,6 +288,7 @@ def test_the_end_of_a_rank_is_an_error_of_the_others(tmp_path: Path) -> None:
 def wait_for_others(place: Mapping[str, str]) -> str:
     """Join processes that never come, until a signal arrives."""
     os.environ.update(place)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may let jobs ignore
     main_thread = threading.get_ident()
     threading.Timer(0.3, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
     limit = threading.Timer(20.0, os._exit, [1])

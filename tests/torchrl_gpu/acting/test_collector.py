@@ -164,6 +164,7 @@ def test_running_statistics_are_restored_where_new_episodes_start(
 
     collector, again = (BatchCollector(make(), CPU, ["observation"]) for _ in range(2))
     random = RandomPolicy(collector.env.full_action_spec["action"])
+    collector.env.set_seed(0)  # an episode that has just begun would have nothing to repeat
     for _ in range(50):
         collector.step(random)
     state = saved_and_loaded(collector.state_dict(), tmp_path)
