@@ -129,12 +129,12 @@ class Page:
     @property
     def controls(self) -> Controls:
         """The current choices."""
-        paused, speed = self._paused.value, float(self._speed.value)
-        return Controls(paused, speed, int(self._index.value), self._choice.value)
+        speed, index = float(_chosen(self._speed)), int(_chosen(self._index))
+        return Controls(bool(self._paused.value), speed, index, _chosen(self._choice))
 
     def offer(self, names: Sequence[str]) -> None:
         """Offer checkpoints; the chosen one stays, even if it has been deleted."""
-        names = [*names, *({self._choice.value} - {*names})]
+        names = [*names, *({_chosen(self._choice)} - {*names})]
         if tuple(names) != tuple(self._choice.options):
             self._choice.options = names
 
@@ -200,6 +200,12 @@ class Page:
         self._plots[title] = self._gui.add_uplot(
             data, tuple(series), title=title, scales=scales, aspect=_PLOT_ASPECT
         )
+
+
+def _chosen(dropdown: Any) -> str:
+    """Return the choice of a dropdown; the first one for a message that no page would send."""
+    options: tuple[str, ...] = dropdown.options
+    return dropdown.value if dropdown.value in options else options[0]
 
 
 def _aspect(camera: Any) -> float:

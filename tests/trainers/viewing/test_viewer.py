@@ -368,6 +368,13 @@ def test_a_checkpoint_that_was_deleted_stays_chosen(page: WatchedPage, tmp_path:
     assert checkpoints.find(page.controls.checkpoint) is None
 
 
+def test_the_first_choice_stands_in_for_one_that_the_page_does_not_offer(page: WatchedPage) -> None:
+    page.add_controls(["first", "second"], "second", 2, 1.0)
+    page._speed.value, page._index.value, page._choice.value = "fast", "7", "../first"
+    page.offer(["first", "second"])
+    assert page.controls == (False, 0.1, 0, "first")
+
+
 def test_curves_are_those_of_the_metrics_file_while_it_grows(tmp_path: Path) -> None:
     curves = LearningCurves(tmp_path)
     assert curves.read() == {}
