@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from multiprocessing import resource_tracker
 from typing import Any, Final
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -82,6 +83,9 @@ def start(settings: Settings) -> RunOutcome:
         handled_first(partial(_signal_children, multiprocessing.active_children())),
     ):
         config = launch_config(len(settings.devices), reports)
+        with stop_signals_held():
+            if os.name == "posix":  # or the first process would start it, and release the signals
+                resource_tracker.ensure_running()
         with stop_signals_held():
             ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
         try:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +34,7 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
+from torchrl_gpu.signals import STOP_SIGNALS
 from trainers import ranks
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
@@ -269,6 +271,29 @@ def turn_the_signal_into_another_error(_: Any) -> None:
         signal.raise_signal(signal.SIGINT)
     except KeyboardInterrupt:
         raise RuntimeError("no instance of a class") from None
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="Python's tracker of resources releases no signals")
+def test_signals_wait_until_a_process_has_imported_its_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process inherits the signals that its launcher holds when Python starts it."""
+
+    def launch(*_: Any) -> Callable[[Settings], list[set[int]]]:
+        def start(settings: Settings) -> list[set[int]]:
+            resource_tracker.ensure_running()  # as Python does before the first process
+            return [{*signal.pthread_sigmask(signal.SIG_BLOCK, [])}]
+
+        return start
+
+    tracker = resource_tracker.ResourceTracker()
+    monkeypatch.setattr(resource_tracker, "ensure_running", tracker.ensure_running)
+    monkeypatch.setattr(ranks, "elastic_launch", launch)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    held: Any = ranks.start(settings_of(*settings(tmp_path / "runs", "devices=2")))
+    tracker._stop()  # type: ignore[attr-defined]
+    assert {*STOP_SIGNALS} <= held
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
 def end_by(stop: Interruption) -> Callable[[Any], None]:
