@@ -153,7 +153,7 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
     """Be one of the processes of `start`; return the outcome, or the signal that ended the run."""
     launcher = os.getppid()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    with program_ends() as end:
+    with program_ends():
         try:
             with cleans_up():
                 release_stop_signals()
@@ -163,8 +163,6 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
             if not outcome.agreed:  # others may wait for this process: the launcher ends them
                 sys.exit(exit_code(outcome))
         except Exception as error:
-            if end.interruption is not None:
-                sys.exit(exit_code(end.interruption))
             get_error_handler().record_exception(error)
             if isinstance(error, ConfigurationError):
                 sys.exit(REFUSED)

@@ -147,7 +147,7 @@ def main() -> int:
         from torchrl_gpu.redirect import __main__ as redirect
 
         return redirect.start(arguments)
-    with program_ends() as end:
+    with program_ends():
         try:
             _import_own_packages()
             if command in _COMMANDS:
@@ -162,8 +162,6 @@ def main() -> int:
                     print(message, flush=True)
             return exit_code(stop)
         except Exception as error:
-            if end.interruption is not None:
-                return exit_code(end.interruption)
             if isinstance(error, OSError) and _is_typed(error.filename):
                 error = ConfigurationError(f"{error.filename}: {error.strerror}")
             if isinstance(error, ConfigurationError):
@@ -249,8 +247,7 @@ def _start(arguments: list[str]) -> int:
         if flags.multirun:
             if is_launched():
                 raise ConfigurationError("-m: torchrun starts the processes of a single run")
-            with cleans_up():  # to print the table of the runs
-                return _sweep(flags.settings)
+            return _sweep(flags.settings)
         report = run(*flags.settings).report
         if rank() == 0:
             show(report)
@@ -292,26 +289,27 @@ def _sweep(arguments: list[str]) -> int:
             show(each.title)
             print_exception(error)
             note(each.title, JobEnd(FAILED, "", "failed"))
-    try:
-        if of_launcher and checked:
-            jobs = [each.settings for each in runs if each.title in checked]
-            for title, end in zip(checked, launch(of_launcher, jobs), strict=True):
+    with cleans_up():  # to print the table
+        try:
+            if of_launcher and checked:
+                jobs = [each.settings for each in runs if each.title in checked]
+                for title, end in zip(checked, launch(of_launcher, jobs), strict=True):
+                    show(title)
+                    note(title, end)
+                checked.clear()
+            for title, settings in checked.items():
                 show(title)
-                note(title, end)
-            checked.clear()
-        for title, settings in checked.items():
-            show(title)
-            note(title, _end_of(settings))
-    except KeyboardInterrupt as stop:
-        given = [each.general for each in checked.values()]
-        if not any(each.mode == "train" and each.checkpoint is None for each in given):
-            raise
-        hint = "To go on with the sweep, repeat its command with resume=auto."
-        raise Interruption.of(stop, f"{stop}\n{hint}") from None
-    finally:  # also after Ctrl-C
-        header = [*runs[0].varied, "result", "folder"]
-        rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
-        show(f"\n{table(header, rows, left=len(header))}")
+                note(title, _end_of(settings))
+        except KeyboardInterrupt as stop:
+            given = [each.general for each in checked.values()]
+            if not any(each.mode == "train" and each.checkpoint is None for each in given):
+                raise
+            hint = "To go on with the sweep, repeat its command with resume=auto."
+            raise Interruption.of(stop, f"{stop}\n{hint}") from None
+        finally:  # also after Ctrl-C
+            header = [*runs[0].varied, "result", "folder"]
+            rows = [[*each.varied.values(), *ends[each.title]] for each in runs]
+            show(f"\n{table(header, rows, left=len(header))}")
     return code
 
 

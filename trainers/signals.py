@@ -100,7 +100,7 @@ def _signal_main_thread(number: int) -> None:
 
 
 @contextmanager
-def program_ends() -> Iterator[EndOfProgram]:
+def program_ends() -> Iterator[None]:
     """Let signals end the program in the block: at once, or see `cleans_up`, by `Interruption`.
 
     After it, they are ignored while Python exits: libraries clean up then, such as ray, which
@@ -110,7 +110,7 @@ def program_ends() -> Iterator[EndOfProgram]:
     sys.unraisablehook = end.raise_later
     try:
         with handled(end):
-            yield end
+            yield
     finally:
         sys.unraisablehook = end.report
         atexit.register(ignore_stop_signals)
@@ -120,7 +120,8 @@ def program_ends() -> Iterator[EndOfProgram]:
 def cleans_up(message: str = "") -> Iterator[None]:
     """Let signals that end the program raise `Interruption` in the block, which cleans up.
 
-    With a message, the block ends with an exception that has it.
+    The block ends with that, also where a library has turned it into another exception. With a
+    message, it has this one.
     """
     end = signal.getsignal(signal.SIGINT)
     if not isinstance(end, EndOfProgram):  # a script, which handles signals itself
@@ -129,8 +130,9 @@ def cleans_up(message: str = "") -> Iterator[None]:
     before, end.must_clean_up = end.must_clean_up, True
     try:
         yield
-    except (Exception, KeyboardInterrupt):
-        if message and end.interruption is not None:  # also where a library has raised another one
+    except (Exception, KeyboardInterrupt) as error:
+        is_another = not isinstance(error, KeyboardInterrupt)
+        if end.interruption is not None and (message or is_another):
             raise Interruption(end.interruption.number, message) from None
         raise
     finally:

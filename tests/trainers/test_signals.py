@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from unittest import mock
 
 import psutil
@@ -29,6 +30,7 @@ from tests.helpers.programs import Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
+from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
 from trainers import ranks
 from trainers.run import main, run
@@ -229,6 +231,20 @@ def test_a_signal_during_the_imports_ends_the_program_at_once(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_while_a_sweep_imports_its_modules_is_not_lost(start: Start) -> None:
+    def catch_all(*_: str) -> NoReturn:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        raise ConfigurationError("went on")
+
+    def signaled() -> int:
+        with mock.patch("trainers.run.settings_of", catch_all):
+            return main()
+
+    program = start("-m", "seed=1,2", *GYM, program=signaled)
+    assert (program.end(), program.output) == (75, "")
+
+
 def test_no_signal_interrupts_what_libraries_clean_up_at_exit() -> None:
     """As ray does, which torchrl imports."""
     code = (
@@ -260,6 +276,18 @@ def test_a_signal_while_the_environment_is_built_leaves_nothing(
     assert program.end(seconds=20.0) == EXIT_CODES.get(number, 75)
     assert program.output == "builds\n"
     assert not (program.folder / "runs").exists()
+
+
+def test_a_signal_ends_a_sweep_though_a_library_turns_it_into_another_error(start: Start) -> None:
+    turned = ("env.slow_in=building train", "env.turns=another error")
+    program = start("-m", "seed=1,2", *SLOW, *turned)
+    program.wait_for("not built", lambda: "builds" in program.output)
+    os.kill(program.pid, signal.SIGTERM)
+    assert program.end(seconds=20.0) == 75
+    assert program.output.count("builds") == 1
+    assert program.output.endswith(
+        "\nTo go on with the sweep, repeat its command with resume=auto.\n"
+    )
 
 
 def test_a_signal_while_workers_start_is_not_an_error_of_the_arm(start: Start) -> None:
