@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -34,10 +35,12 @@ from torchrl_gpu.checkpoints.checkpoint import CheckpointFolder
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, WorkerError
+from torchrl_gpu.processes import Processes
 from torchrl_gpu.signals import STOP_SIGNALS
 from trainers import ranks
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
+from trainers.modes.train import train
 from trainers.ranks import _as_rank, _failure
 from trainers.run import main, run, settings_of
 from trainers.signals import Interruption, handled
@@ -346,6 +349,35 @@ def test_a_signal_ends_the_evaluation_that_follows_a_training(tmp_path: Path, st
     assert program.end(PATIENCE) == 130
     # It may also arrive just before.
     assert re.search(r"\bTo (evaluate|resume)\b", program.output)
+
+
+class WaitsForEvaluation(Processes):
+    """Another process, which a signal reaches before the one that evaluates tells of its signal."""
+
+    def agree(self, value: Any) -> int:
+        signal.raise_signal(signal.SIGINT)
+        return signal.SIGTERM
+
+
+class Other(Processes):
+    rank = 1
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def agree(self, value: Any) -> Any:
+        return value or self.folder
+
+    def apart(self, *patience: timedelta) -> Processes:
+        return WaitsForEvaluation() if patience else self
+
+
+def test_the_process_that_evaluates_tells_others_of_a_signal(tmp_path: Path) -> None:
+    short = settings_of(*settings(tmp_path / "runs", "trainer.total_frames=240"))
+    with handled(signal.default_int_handler), pytest.raises(KeyboardInterrupt) as end:
+        train(short, Other(tmp_path))
+    assert isinstance(end.value, Interruption)
+    assert (end.value.number, end.value.agreed) == (signal.SIGTERM, True)
 
 
 def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path, start: Start) -> None:
