@@ -4,6 +4,7 @@ import gc
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -80,7 +81,7 @@ def start(settings: Settings) -> RunOutcome:
     with (
         tempfile.TemporaryDirectory(prefix="torchrl_gpu_") as reports,
         ThreadPoolExecutor(1, "launcher") as thread,
-        handled_first(partial(_signal_children, multiprocessing.active_children())),
+        handled_first(partial(_signal_children, reports, multiprocessing.active_children())),
     ):
         config = launch_config(len(settings.devices), reports)
         with stop_signals_held():
@@ -213,10 +214,14 @@ def _reason(failure: ProcessFailure) -> str:
     return f"refused: {message}" if failure.exitcode == REFUSED else f"ended: {message}"
 
 
-def _signal_children(others: Collection[Any], number: int, since: float) -> None:
-    """Send a signal on to the processes that this one has started, but for others."""
+def _signal_children(reports: str, others: Collection[Any], number: int, since: float) -> None:
+    """Send a signal on to the processes that this one has started, but for others.
+
+    If there are none, end the program, and delete the folder of their reports.
+    """
     children = set(multiprocessing.active_children()).difference(others)
     if not children:
+        shutil.rmtree(reports, ignore_errors=True)
         os._exit(exit_code_after(number))
     for child in children:
         if child.pid is not None:

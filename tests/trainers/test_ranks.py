@@ -27,7 +27,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig
 
-from tests.helpers.forks import CAN_FORK, fork_server
+from tests.helpers.forks import CAN_FORK, fork_server, forked
 from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
@@ -41,7 +41,7 @@ from trainers import ranks
 from trainers.command_line.settings import Settings
 from trainers.finite_watch import NonfiniteError
 from trainers.modes.train import train
-from trainers.ranks import _as_rank, _failure
+from trainers.ranks import _as_rank, _failure, _signal_children
 from trainers.run import main, run, settings_of
 from trainers.signals import Interruption, handled
 
@@ -297,6 +297,15 @@ def test_signals_wait_until_a_process_has_imported_its_modules(
     tracker._stop()  # type: ignore[attr-defined]
     assert {*STOP_SIGNALS} <= held
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+@pytest.mark.skipif(not CAN_FORK, reason="needs the signals of Unix")
+def test_a_signal_before_the_first_process_leaves_no_folder(tmp_path: Path) -> None:
+    process = forked(lambda: _signal_children(str(tmp_path), (), signal.SIGINT, 0.0))
+    process.start()
+    process.join()
+    assert process.exitcode == 130
+    assert not tmp_path.exists()
 
 
 def end_by(stop: Interruption) -> Callable[[Any], None]:
