@@ -50,8 +50,8 @@ MOTION_ROWS: Final = 11
 def current(points: Tensor, vortices: Tensor) -> Tensor:
     """Return the velocity of the water over ground `[2, P, N]`, m/s, at points `[2, P, N]`, m.
 
-    Vortices `[4, V, N]` are x, y (m), circulation (m^2/s, positive clockwise, 0 for a missing
-    vortex) and core radius (m).
+    Vortices `[4, V, N]` are x, y (m), circulation (m^2/s, positive counter-clockwise on a chart
+    with north up, 0 for a missing vortex) and core radius (m).
     """
     away = vortices[:2, :, None] - points[:, None]
     circulation, core = vortices[2, :, None], vortices[3, :, None]
@@ -59,7 +59,7 @@ def current(points: Tensor, vortices: Tensor) -> Tensor:
     # Gamma d / (2 pi r_c^2) inside the core, Gamma / (2 pi d) outside; divided by d for the unit
     # vector u = (c - p) / d
     speed_by_distance = circulation / (2.0 * math.pi * torch.maximum(distance, core).square())
-    # t = (-u_y, u_x), clockwise
+    # t = (-u_y, u_x)
     return torch.stack(
         ((-away[1] * speed_by_distance).sum(0), (away[0] * speed_by_distance).sum(0))
     )

@@ -54,7 +54,7 @@ class Draft(NamedTuple):
     """Partial layouts of N seas. Coordinates of items that are not placed are infinite."""
 
     ends: Tensor  # starts and goals, `[2, 2, R, N]`: end, axis, robot, sea; m
-    vortices: Tensor  # x, y (m), direction (1 clockwise, -1 counter-clockwise), `[3, V, N]`
+    vortices: Tensor  # x, y (m), sign of the circulation, `[3, V, N]`
     obstacles: Tensor  # x, y, `[2, O, N]`, m
     contents: Contents  # required contents
     kind: Tensor  # of the next item, int64 `[N]`

@@ -68,7 +68,11 @@ class _Lists(BaseModel):
 
 
 class Vortices(_Lists, extra="forbid"):
-    """Vortices of one sea: centres (m), directions, circulations (m^2/s), one core radius (m)."""
+    """Vortices of one sea: centres (m), directions, circulations (m^2/s), one core radius (m).
+
+    `clockwise` is the authors' name, for axes with x to the right and y up. On a chart with x to
+    the north and y to the east such a vortex turns counter-clockwise.
+    """
 
     position: list[Pair]
     clockwise: list[bool]

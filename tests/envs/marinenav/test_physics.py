@@ -56,7 +56,7 @@ def test_thrust_integrates_its_rate_within_limits() -> None:
 
 
 def test_current_circulates_around_the_vortex() -> None:
-    """North of a clockwise vortex c - p points south, so t = (-u_y, u_x) points west."""
+    """North of a vortex c - p points south, so t = (-u_y, u_x) points west: counter-clockwise."""
     vortex = torch.tensor([10.0, 10.0, 3.0 * math.pi, 0.5]).view(4, 1, 1)
     points = torch.tensor([[12.0, 10.5, 10.25, 10.0], [10.0, 10.0, 10.0, 10.0]])[..., None]
     flow = current(points, vortex)[..., 0].T.tolist()
