@@ -1,10 +1,12 @@
 import gc
 import os
+import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -87,6 +89,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile
 def _one_thread() -> None:
     """Small networks gain nothing from several threads, and lose much where cores are shared."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """What a test draws does not depend on the tests that its process has run before."""
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
