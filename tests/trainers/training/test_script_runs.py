@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -77,9 +78,10 @@ def test_summary_without_evaluations_has_no_result(folder: Path) -> None:
 def test_a_run_of_a_script_is_evaluated_filmed_and_resumed(
     arguments: str, written: str, folder: Path, tmp_path: Path, program: Call
 ) -> None:
-    typed = [*shlex.split(arguments), f"checkpoint={folder}"]
+    own = shutil.copytree(folder, tmp_path / "mine")
+    typed = [*shlex.split(arguments), f"checkpoint={own}"]
     assert program(*typed, *ENV).code == 0
-    assert len(list(folder.glob(written))) == 1
+    assert len(list(own.glob(written))) == 1
     assert not (tmp_path / "runs").exists()
 
 
