@@ -18,6 +18,7 @@ from tensordict import TensorDictBase
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, forked
 from tests.helpers.interpreters import quick_interpreter
+from tests.helpers.programs import PATIENCE
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="needs fork and the signals of Unix")
 
@@ -47,7 +48,7 @@ def scripts(language: str) -> list[str]:
 
 
 def wait_for(holds: Callable[[], object]) -> None:
-    for _ in range(3_000):
+    for _ in range(9_000):
         if holds():
             return
         time.sleep(0.01)
@@ -117,14 +118,14 @@ def test_a_job_is_queued_anew_until_its_run_has_ended(way: str, cluster: Cluster
         signal_trainings(job, signal.SIGUSR1)
     else:
         job.send_signal(signal.SIGUSR1)
-    output, _ = job.communicate(timeout=30)
+    output, _ = job.communicate(timeout=PATIENCE)
     assert job.returncode == 75, output
     assert re.search(r"Stopped at [\d,]+ frames; saved. To resume:", output)
     assert cluster.queued.read_text() == "requeue 7\n"
     cluster.let_go_on()
     for said in ("Trained for 400 frames", "Trained already, for 400 frames"):
         job = cluster.start(script)
-        output, _ = job.communicate(timeout=30)
+        output, _ = job.communicate(timeout=PATIENCE)
         assert (job.returncode, said in output) == (0, True), output
     assert cluster.queued.read_text() == "requeue 7\n"
     cluster.check_that_one_run_has_ended()
@@ -137,7 +138,7 @@ def test_a_loop_starts_the_command_again(cluster: Cluster) -> None:
     wait_for(cluster.is_training)
     cluster.let_go_on()
     signal_trainings(job, signal.SIGTERM)
-    output, _ = job.communicate(timeout=30)
+    output, _ = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0, output
     assert "saved. To resume:" in output
     assert "Trained for 400 frames" in output
@@ -192,13 +193,13 @@ def test_submitit_queues_a_run_anew_once_it_is_saved(cluster: Cluster) -> None:
     wait_for(cluster.is_training)
     assert first.pid is not None
     os.kill(first.pid, signal.SIGUSR2)
-    first.join(30)
+    first.join(PATIENCE)
     assert first.exitcode == 33
     assert cluster.queued.read_text() == "Training"
     assert list(cluster.folder.glob("runs/**/frames_*"))
     cluster.let_go_on()
     second.start()
-    second.join(30)
+    second.join(PATIENCE)
     assert second.exitcode == 0
     assert "Trained for 400 frames" in (cluster.folder / "report").read_text()
     cluster.check_that_one_run_has_ended()

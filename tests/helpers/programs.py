@@ -14,6 +14,8 @@ import psutil
 from tests.helpers.forks import forked
 from trainers.run import main
 
+PATIENCE = 120.0  # seconds, on a machine that is busy with other programs too
+
 
 class Program:
     """The program in a separate process and session, with its output in a file."""
@@ -43,11 +45,11 @@ class Program:
     def wait_for_training(self) -> None:
         self.wait_for("no row", lambda: list(self.folder.glob("runs/**/metrics.csv")))
 
-    def end(self, seconds: float = 30.0) -> int | None:
+    def end(self, seconds: float = PATIENCE) -> int | None:
         """Wait for the end of the program, and then for that of its workers."""
         self.process.join(seconds)
         assert not self.process.is_alive(), f"still runs: {self.output}"
-        _, alive = psutil.wait_procs(session(self.pid), timeout=10)
+        _, alive = psutil.wait_procs(session(self.pid), timeout=PATIENCE)
         assert not alive, [(each.status(), each.cmdline()) for each in alive]
         assert "Traceback" not in self.output, self.output
         assert "ignored" not in self.output

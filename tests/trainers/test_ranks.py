@@ -55,7 +55,7 @@ RUN = (
 SAC = ("agent.utd_ratio=0.25", "agent.hidden_sizes=[16]", "agent.normalize_observations=true")
 ENDLESS = ("trainer.total_frames=100_000_000", "trainer.show_progress=true", "compile=off")
 SAVED = "checkpoints/frames_*[0-9].safetensors"
-PATIENCE = 90
+PATIENCE = 120
 
 pytestmark = pytest.mark.skipif(num_cores() < 2, reason="one process for each core")
 

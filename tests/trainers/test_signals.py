@@ -26,7 +26,7 @@ from envs import GymnasiumEnv
 from tests.helpers.environments import IdentityEnv
 from tests.helpers.forks import CAN_FORK, fork_server
 from tests.helpers.program import changed
-from tests.helpers.programs import Program, Start
+from tests.helpers.programs import PATIENCE, Program, Start
 from torchrl_gpu.checkpoints.checkpoint import find_checkpoint
 from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
@@ -110,7 +110,7 @@ class SlowEnv(IdentityEnv):
         num_envs: int = 2,
         mode: str = "train",
         slow_in: str = "",
-        seconds: float = 60.0,
+        seconds: float = 3600.0,
         turns: str = "",
     ) -> None:
         super().__init__(num_envs, max_episode_steps=20)
@@ -172,7 +172,7 @@ def test_a_second_signal_ends_the_run_at_once(
     os.kill(program.pid, number)
     time.sleep(0.6)
     os.kill(program.pid, number)
-    assert program.end(seconds=20.0) == EXIT_CODES.get(number, 75)
+    assert program.end() == EXIT_CODES.get(number, 75)
     (run_folder,) = program.folder.glob("runs/*/*/*")
     said = said.format(run_folder=run_folder.relative_to(program.folder))
     assert re.search(rf"\nEnded at once\.{said}", program.output)
@@ -226,7 +226,7 @@ def test_a_signal_during_the_imports_ends_the_program_at_once(
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (EXIT_CODES.get(number, 75), "")
     assert list(tmp_path.iterdir()) == []
 
@@ -273,7 +273,7 @@ def test_a_signal_while_the_environment_is_built_leaves_nothing(
     program = start(*SLOW, "env.slow_in=building train", f"env.turns={turns}")
     program.wait_for("not built", lambda: "builds" in program.output)
     os.kill(program.pid, number)
-    assert program.end(seconds=20.0) == EXIT_CODES.get(number, 75)
+    assert program.end() == EXIT_CODES.get(number, 75)
     assert program.output == "builds\n"
     assert not (program.folder / "runs").exists()
 
@@ -308,7 +308,7 @@ def test_a_signal_while_a_resumed_run_is_built_shows_how_to_resume_it(start: Sta
     program = start(checkpoint, *rest, "env.slow_in=building train")
     program.wait_for("not built", lambda: "builds" in program.output)
     os.kill(program.pid, signal.SIGUSR1)
-    assert program.end(seconds=20.0) == 75
+    assert program.end() == 75
     assert f"To resume from frames_{frames:012d}.safetensors:\n" in program.output
     assert f"{checkpoint} {' '.join(rest)}\n" in program.output
 
@@ -328,7 +328,7 @@ def test_a_signal_in_the_closing_evaluation_shows_how_to_evaluate(start: Start) 
     program = start(*changed(SLOW, *short), "evaluation.num_envs=1", "env.slow_in=eval")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     os.kill(program.pid, signal.SIGTERM)
-    assert program.end(seconds=20.0) == 75
+    assert program.end() == 75
     assert "Trained for 40 frames; saved. To evaluate:\n" in program.output
     assert " mode=eval checkpoint=runs/" in program.output
 
@@ -369,7 +369,7 @@ def test_a_signal_in_a_mode_without_training_leaves_nothing_but_a_line(
     program = start(f"mode={mode}", "agent=random", env, *slow, *written, "device=cpu")
     program.wait_for("no slow step", lambda: "steps\n" in program.output)
     send(program.pid, signal.SIGINT)
-    assert program.end(seconds=20.0) == 130
+    assert program.end() == 130
     said = f"\nmode={mode} was interrupted; nothing unfinished is left.\n"
     assert program.output.endswith(said)
     assert not (program.folder / "runs").exists()
@@ -419,7 +419,7 @@ def test_a_script_that_leaves_workers_open_ends(start: Start) -> None:
         return 7
 
     program = start(program=script)
-    assert program.end(seconds=10.0) == 7
+    assert program.end() == 7
 
 
 class CalmEnv(GymnasiumEnv):
@@ -447,6 +447,6 @@ def test_workers_end_with_a_program_that_is_killed(start: Start) -> None:
     program.wait_for_training()
     workers = psutil.Process(program.pid).children()
     program.process.kill()
-    _, alive = psutil.wait_procs(workers, timeout=10)
+    _, alive = psutil.wait_procs(workers, timeout=PATIENCE)
     assert len(workers) >= 2
     assert not alive

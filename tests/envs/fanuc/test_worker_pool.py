@@ -18,7 +18,7 @@ from envs.fanuc.robot import load_robot
 from envs.fanuc.worker_pool import WorkerPool, default_num_workers, group_sizes
 from envs.processes import MAX_LOSSES
 from tests.helpers.forks import result_of
-from tests.helpers.programs import Start
+from tests.helpers.programs import PATIENCE, Start
 from torchrl_gpu.devices.containers import core_limit
 from torchrl_gpu.devices.host import share_cores, usable_cores
 from torchrl_gpu.errors import ConfigurationError, WorkerError
@@ -26,7 +26,7 @@ from torchrl_gpu.errors import ConfigurationError, WorkerError
 MakeEnv = Callable[..., FanucEnv]
 
 
-def _ends(pid: int, seconds: float = 10.0) -> bool:
+def _ends(pid: int, seconds: float = PATIENCE) -> bool:
     """Wait until a process has exited or is a zombie."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -285,7 +285,7 @@ def test_killed_program_leaves_no_process_and_no_file(end: str, start: Start) ->
         env = FanucEnv(num_envs=2, num_workers=1)
         env.rollout(2)
         sys.stdout.write(f"{env.worker_pids[0]}\n")
-        time.sleep(60)
+        time.sleep(3600)
 
     parent = start(program=script)
     parent.wait_for("no worker", lambda: parent.output.endswith("\n"))

@@ -17,7 +17,7 @@ from envs.processes import MAX_LOSSES
 from tests.envs.gym.conftest import MakeGym
 from tests.envs.gym.environments import MODULE
 from tests.helpers.environments import trajectory
-from tests.helpers.programs import Start, session
+from tests.helpers.programs import PATIENCE, Start, session
 from torchrl_gpu.environments.environment import EpisodesLostError
 from torchrl_gpu.errors import WorkerError
 
@@ -223,7 +223,7 @@ def test_close_does_not_wait_long_for_lost_processes(
         lose(env, index, number)
     env.close()
     for process in processes:  # a busy machine may take longer than the wait above
-        process.join(60)
+        process.join(PATIENCE)
         assert process.exitcode is not None
 
 
@@ -259,9 +259,9 @@ def test_a_program_that_ends_leaves_no_process_and_no_file(
     if end == "kill":
         program.process.kill()
     (tmp_path / "ends").touch()
-    program.process.join(30)
+    program.process.join(PATIENCE)
     assert not program.process.is_alive()
-    psutil.wait_procs(session(program.pid), timeout=10)
+    psutil.wait_procs(session(program.pid), timeout=PATIENCE)
     assert not any(map(psutil.pid_exists, pids))
     shared = {Path("/dev/shm"), Path("/tmp")}
     assert not any(file.exists() for file in files if file.parent in shared)
