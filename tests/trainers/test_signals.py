@@ -32,7 +32,7 @@ from torchrl_gpu.checkpoints.state_file import load_state
 from torchrl_gpu.devices.host import num_cores
 from torchrl_gpu.errors import ConfigurationError
 from torchrl_gpu.processes import Processes
-from trainers import ranks
+from trainers import ranks, signals
 from trainers.run import main, run
 
 pytestmark = pytest.mark.skipif(
@@ -170,7 +170,7 @@ def test_a_second_signal_ends_the_run_at_once(
     program = start(*changed(SLOW, saves), "env.slow_in=train", ignores_ctrl_c=True)
     program.wait_for("no slow step", lambda: "steps" in program.output)
     os.kill(program.pid, number)
-    time.sleep(0.6)
+    time.sleep(1.5)  # longer than one request may take, also where the first one is handled late
     os.kill(program.pid, number)
     assert program.end() == EXIT_CODES.get(number, 75)
     (run_folder,) = program.folder.glob("runs/*/*/*")
@@ -196,9 +196,15 @@ def test_a_reader_that_has_gone_changes_neither_the_last_checkpoint_nor_the_exit
     assert list(program.folder.glob("runs/**/frames_*.safetensors"))
 
 
+def of_long_requests() -> int:
+    """Be the program, for which signals within a minute are one request."""
+    with mock.patch.object(signals, "SECONDS_OF_ONE_REQUEST", 60.0):
+        return main()
+
+
 def test_a_signal_that_arrives_twice_at_once_is_one_request(start: Start) -> None:
     """As of `timeout`, which signals the program and then their group."""
-    program = start(*SLOW, "env.slow_in=train", "env.seconds=0.4")
+    program = start(*SLOW, "env.slow_in=train", "env.seconds=2.0", program=of_long_requests)
     program.wait_for("no slow step", lambda: "steps" in program.output)
     os.kill(program.pid, signal.SIGTERM)
     time.sleep(0.1)
