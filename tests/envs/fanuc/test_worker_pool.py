@@ -140,12 +140,14 @@ def test_close_does_not_wait_long_for_stopped_workers(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-def test_a_program_that_was_stopped_itself_loses_no_worker(start: Start) -> None:
+def test_a_program_that_was_stopped_itself_loses_no_worker(start: Start, tmp_path: Path) -> None:
     def script() -> None:
         env = FanucEnv(num_envs=2, num_workers=1, step_timeout=1.0)
         root, pids = env.reset(), env.worker_pids
         sys.stdout.write("ready\n")
-        for _ in range(1_000):
+        left = 100
+        while left:
+            left -= (tmp_path / "continued").exists()
             root = env.step_and_maybe_reset(root.set("action", torch.zeros(2, 6)))[1]
         assert env.worker_pids == pids
 
@@ -153,6 +155,7 @@ def test_a_program_that_was_stopped_itself_loses_no_worker(start: Start) -> None
     program.wait_for("not ready", lambda: program.output)
     os.killpg(program.pid, signal.SIGSTOP)
     time.sleep(1.5)
+    (tmp_path / "continued").touch()
     os.killpg(program.pid, signal.SIGCONT)
     assert program.end() == 0
 
@@ -228,10 +231,11 @@ def test_interrupted_step_is_undone(make_env: MakeEnv) -> None:
     ours, theirs = env.reset(), calm.reset()
     action = torch.full((64, 6), 0.2)
     interrupted = ours.clone().set("action", action)
+    psutil.Process(env.worker_pids[0]).suspend()  # so that the step cannot end before
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the timer may end first)
-            signal.setitimer(signal.ITIMER_REAL, 1e-3)  # shorter than one step
+            signal.setitimer(signal.ITIMER_REAL, 1e-3)
             env.step(interrupted)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
