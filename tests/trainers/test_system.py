@@ -16,6 +16,7 @@ from trainers import system
 from trainers.system import SystemUsage
 
 CPU = torch.device("cpu")
+TICKS = 0.02  # seconds by which the counters of the system may differ from the time spent
 
 
 def compute(seconds: float) -> None:
@@ -26,12 +27,15 @@ def compute(seconds: float) -> None:
 
 
 def test_cpu_is_the_share_of_the_cores_since_the_row_before() -> None:
+    outer, spent = time.perf_counter(), time.process_time()
     usage = SystemUsage(CPU)
-    began = time.perf_counter()
+    inner = time.perf_counter()
     compute(0.2)
-    share = 0.2 / (time.perf_counter() - began) / num_cores()
+    inner = time.perf_counter() - inner
     busy = usage.take()
-    assert busy["system/cpu_percent"] == pytest.approx(100 * share, rel=0.3, abs=3)
+    outer, spent = time.perf_counter() - outer, time.process_time() - spent
+    cores = num_cores() * busy["system/cpu_percent"] / 100
+    assert (0.2 - TICKS) / outer <= cores <= (spent + TICKS) / inner
     assert busy["system/memory_bytes"] > 2**20
     assert {*busy} == {"system/cpu_percent", "system/memory_bytes"}  # the device is the host
     time.sleep(0.2)
@@ -51,10 +55,10 @@ def test_worker_processes_count(monkeypatch: pytest.MonkeyPatch) -> None:
     began = time.perf_counter()
     usage.begin()
     child.stdout.readline()
-    share = 0.3 / (time.perf_counter() - began) / num_cores()
     found = usage.take()
+    share = (0.3 - TICKS) / (time.perf_counter() - began) / num_cores()
     assert found["system/memory_bytes"] > alone + 2**20
-    assert found["system/cpu_percent"] > 100 * share * 0.7
+    assert found["system/cpu_percent"] >= 100 * share
     child.communicate(b"\n")
     usage.take()  # a process that has ended is no error
 
