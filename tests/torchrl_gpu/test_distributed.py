@@ -290,11 +290,11 @@ def wait_for_others(place: Mapping[str, str]) -> str:
     os.environ.update(place)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell may let jobs ignore
     main_thread = threading.get_ident()
-    threading.Timer(0.3, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
     limit = threading.Timer(20.0, os._exit, [1])
     limit.daemon = True
-    limit.start()
     try:
+        limit.start()
+        threading.Timer(0.3, signal.pthread_kill, [main_thread, signal.SIGINT]).start()
         with joined():
             return "joined"
     except KeyboardInterrupt:
