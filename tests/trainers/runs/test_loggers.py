@@ -168,7 +168,7 @@ def test_tensorboard_on_a_full_disk_is_one_error(tmp_path: Path) -> None:
     before, report = set(threading.enumerate()), threading.excepthook
     logger = MetricLogger(tmp_path, ["tensorboard"])
     logger.log(100, {"a": 1})
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     reason = f"^cannot write metrics to {tmp_path}: File too large"
     with files_limited_to(100), pytest.raises(ConfigurationError, match=reason):
         logger.log(200, {"a": 1})
