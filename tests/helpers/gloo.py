@@ -2,8 +2,10 @@
 
 import os
 import socket
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +18,33 @@ from torchrl_gpu.processes import Processes
 _SECONDS = 240.0  # that the processes may take; less than the patience of `joined`
 
 
+@contextmanager
+def held_port() -> Iterator[int]:
+    """Provide a port on which rank 0 can listen; on Linux no other program gets it in the block."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+        if sys.platform != "linux":  # elsewhere nobody can listen on a port that is bound
+            holder.close()
+        yield port
+
+
 def on_gloo_ranks(count: int, work: Callable[[Processes], object], folder: Path) -> list[Any]:
     """Do work, a function of a module, in several processes, and return their results by rank.
 
     A result is an object that `torch.save` can write, or the exit code of a process without one.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     context = fork_server()
     paths = [folder / f"rank_{rank}.pt" for rank in range(count)]
-    processes = [
-        context.Process(target=_work, args=(rank, count, place, work, path), daemon=True)
-        for rank, path in enumerate(paths)
-    ]
-    for process in processes:
-        process.start()
-    with ThreadPoolExecutor(count) as threads:
+    with held_port() as port, ThreadPoolExecutor(count) as threads:
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        processes = [
+            context.Process(target=_work, args=(rank, count, place, work, path), daemon=True)
+            for rank, path in enumerate(paths)
+        ]
+        for process in processes:
+            process.start()
         list(threads.map(lambda process: process.join(_SECONDS), processes))
     running = [rank for rank, process in enumerate(processes) if process.is_alive()]
     for rank in running:

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig
 
 from tests.helpers.forks import CAN_FORK, fork_server, forked
+from tests.helpers.gloo import held_port
 from tests.helpers.program import Call, changed
 from tests.helpers.programs import Start
 from tests.helpers.training import assert_same, forget_chance
@@ -390,12 +390,10 @@ def test_the_process_that_evaluates_tells_others_of_a_signal(tmp_path: Path) -> 
 
 
 def test_processes_of_a_scheduler_save_at_its_signal(tmp_path: Path, start: Start) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = settings(tmp_path / "runs", *ENDLESS)
-    first, second = (start(*command, variables=place(rank, port)) for rank in (0, 1))
-    first.wait_for("no checkpoint", lambda: list(tmp_path.rglob(SAVED)))
+    with held_port() as port:
+        first, second = (start(*command, variables=place(rank, port)) for rank in (0, 1))
+        first.wait_for("no checkpoint", lambda: list(tmp_path.rglob(SAVED)))
     os.kill(second.pid, signal.SIGUSR1)  # others may receive it later, or not at all
     assert first.end(PATIENCE) == second.end(PATIENCE) == 75
     (folder,) = (tmp_path / "runs" / "gym" / "Pendulum-v1" / "sac").iterdir()
