@@ -2,6 +2,7 @@ import itertools
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -318,10 +319,11 @@ def test_demo_writes_a_film_and_reports_its_episodes(
 
 
 def test_resumed_run_continues_in_its_folder(trained: Path, tmp_path: Path, program: Call) -> None:
-    arguments = [f"checkpoint={trained}", "trainer.total_frames=800", "precision=bf16"]
+    own = shutil.copytree(trained, tmp_path / "mine")
+    arguments = [f"checkpoint={own}", "trainer.total_frames=800", "precision=bf16"]
     assert program(*arguments).code == 0
-    assert json.loads((trained / "summary.json").read_text())["frames"] == 800
-    assert OmegaConf.load(trained / "config.yaml").precision == "bf16"
+    assert json.loads((own / "summary.json").read_text())["frames"] == 800
+    assert OmegaConf.load(own / "config.yaml").precision == "bf16"
     assert not (tmp_path / "runs").exists()
 
 
