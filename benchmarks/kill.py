@@ -92,7 +92,7 @@ def wait_for_end(process: subprocess.Popen[bytes], seconds: float = _PATIENCE) -
         process.wait(seconds)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait(seconds)
+        process.wait()
         raise
 
 
