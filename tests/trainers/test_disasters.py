@@ -60,12 +60,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Call) -> Itera
         import disaster_world  # type: ignore[import-not-found]
 
         disaster_world.World.disaster = staticmethod(disaster)
-        ended = program(*SETTINGS, *more)
+        try:
+            ended = program(*SETTINGS, *more)
+        finally:  # before pytest writes to a file
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         return ended.code, ended.err.partition("error: ")[2].splitlines()
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     yield train
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     sys.modules.pop("disaster_world", None)
 
 
