@@ -5,6 +5,7 @@ import json
 import math
 import re
 import shlex
+import shutil
 import signal
 import sqlite3
 import sys
@@ -144,15 +145,16 @@ def test_the_page_needs_no_network(tuned: Tuned) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_command_goes_on_with_the_study(tuned: Tuned) -> None:
+def test_the_same_command_goes_on_with_the_study(tuned: Tuned, tmp_path: Path) -> None:
     outcome, _ = tuned
-    runs = f"runs={outcome.folder.parents[4]}"
-    again = run(*COMMAND, runs)
-    assert again.folder == outcome.folder
+    runs = outcome.folder.parents[4]
+    own = shutil.copytree(runs, tmp_path / "own")
+    again = run(*COMMAND, f"runs={own}")
+    assert again.folder == own / outcome.folder.relative_to(runs)
     assert again.evaluation == outcome.evaluation
-    assert len(states(outcome.folder)) == 4
-    run(*COMMAND, runs, "tune.trials=5")
-    assert states(outcome.folder) == 5 * ["COMPLETE"]
+    assert len(states(again.folder)) == 4
+    run(*COMMAND, f"runs={own}", "tune.trials=5")
+    assert states(again.folder) == 5 * ["COMPLETE"]
 
 
 @pytest.mark.parametrize(
