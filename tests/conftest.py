@@ -91,12 +91,22 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """What a test draws does not depend on the tests that its process has run before."""
+def _seed() -> None:
     torch.default_generator.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What the fixtures of a module draw does not depend on the tests before it."""
+    _seed()
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """What a test draws does not depend on those fixtures, which only the first test builds."""
+    _seed()
 
 
 @pytest.fixture(scope="session", autouse=True)
