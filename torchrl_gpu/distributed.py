@@ -19,6 +19,7 @@ from torchrl_gpu.devices.kinds import accelerator_of
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError, one_line
 from torchrl_gpu.place import num_restarts
 from torchrl_gpu.processes import PATIENCE, Processes
+from torchrl_gpu.signals import stop_signals_held
 
 Result = TypeVar("Result")
 
@@ -120,7 +121,7 @@ def joined() -> Iterator[DistributedProcesses]:
     Raises:
         ProcessLostError: the processes do not find one another.
     """
-    store, number, count = _answered(next, rendezvous("env://", timeout=PATIENCE))
+    store, number, count = _answered(_interruptible, next, rendezvous("env://", timeout=PATIENCE))
     # A launcher that starts the processes again may keep the addresses of those before.
     store = PrefixStore(f"start_{num_restarts()}", store)
     options = {"store": store, "rank": number, "world_size": count, "timeout": PATIENCE}
@@ -146,15 +147,17 @@ def _interruptible(function: Callable[..., Result], *arguments: Any, **options: 
     """Call a function in another thread, so that a signal ends the wait for it.
 
     While torch connects the processes of a group, it calls no handlers of signals, and does not
-    notice that another process has ended.
+    notice that another process has ended. After an interruption the thread still waits; the process
+    has to leave by `os._exit`, because the end of Python in the middle of that may abort it.
     """
     result: Future[Result] = Future()
 
     def call() -> None:
         try:
             result.set_result(function(*arguments, **options))
-        except Exception as error:
+        except BaseException as error:
             result.set_exception(error)
 
-    threading.Thread(target=call, name="connecting", daemon=True).start()
+    with stop_signals_held():  # they interrupt the main thread alone
+        threading.Thread(target=call, name="connecting", daemon=True).start()
     return result.result()

@@ -51,7 +51,7 @@ from trainers.command_line.settings import Settings
 from trainers.modes.dispatch import run_mode
 from trainers.modes.outcome import RunOutcome, command_of
 from trainers.runs.folders import newest_run, trained_since
-from trainers.signals import Interruption, cleans_up, exit_code, handled_first, program_ends
+from trainers.signals import Interruption, cleans_up, handled_first, leave, program_ends
 
 # Time in which the launcher finds out which process has ended first, before those that miss it end.
 _SECONDS_TO_NAME_THE_LOST: Final = 3.0
@@ -79,13 +79,15 @@ def start(settings: Settings) -> RunOutcome:
     # In another thread, because the launcher handles signals itself in the main thread: it would
     # kill processes that take more than 30 s to save.
     with (
+        cleans_up(),
         tempfile.TemporaryDirectory(prefix="torchrl_gpu_") as reports,
         ThreadPoolExecutor(1, "launcher") as thread,
         handled_first(partial(_signal_children, reports, multiprocessing.active_children())),
     ):
         config = launch_config(len(settings.devices), reports)
         with stop_signals_held():
-            if os.name == "posix":  # or the first process would start it, and release the signals
+            # The start of the first process would start the tracker, which releases the signals.
+            if os.name == "posix":
                 resource_tracker.ensure_running()
         with stop_signals_held():
             ends = thread.submit(elastic_launch(config, _as_rank), replace(settings, state=None))
@@ -162,7 +164,7 @@ def _as_rank(settings: Settings) -> RunOutcome | Interruption:
         except KeyboardInterrupt as stop:
             outcome = Interruption.of(stop, str(stop))
             if not outcome.agreed:  # others may wait for this process: the launcher ends them
-                sys.exit(exit_code(outcome))
+                leave(outcome)
         except Exception as error:
             get_error_handler().record_exception(error)
             if isinstance(error, ConfigurationError):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NoReturn
 from torchrl_gpu.errors import FAILED, REFUSED, ConfigurationError
 from torchrl_gpu.place import is_launched, launched_at, num_restarts, rank
 from trainers.command_line.failures import print_exception
-from trainers.signals import Interruption, cleans_up, exit_code, program_ends
+from trainers.signals import Interruption, cleans_up, exit_code, leave, program_ends
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,6 +160,8 @@ def main() -> int:
             if message := str(stop):
                 with contextlib.suppress(OSError):  # the terminal has gone
                     print(message, flush=True)
+            if is_launched() and not getattr(stop, "agreed", False):
+                leave(stop)
             return exit_code(stop)
         except Exception as error:
             if isinstance(error, OSError) and _is_typed(error.filename):

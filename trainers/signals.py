@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from torchrl_gpu.signals import (
     INSISTENT,
@@ -53,6 +53,13 @@ class Interruption(KeyboardInterrupt):
 def exit_code(stop: KeyboardInterrupt) -> int:
     """Return the exit code after a signal: 130 after Ctrl-C, 75 after any other one."""
     return exit_code_after(Interruption.of(stop, "").number)
+
+
+def leave(stop: KeyboardInterrupt) -> NoReturn:
+    """End a process of several at once, which another thread may still connect to the others."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code(stop))
 
 
 class EndOfProgram:

@@ -21,7 +21,7 @@ from agents.modules.normalization import RewardNormalizer, RunningMoments
 from tests.helpers.agents import BATCH, CASES, WITH_ALL_OPTIONS, Case, make_batch
 from tests.helpers.draws import EqualDraws
 from tests.helpers.forks import CAN_FORK, result_of
-from tests.helpers.gloo import on_gloo_ranks
+from tests.helpers.gloo import held_port, on_gloo_ranks
 from torchrl_gpu.devices.kinds import KINDS, accelerator_of
 from torchrl_gpu.distributed import backend_of, joined
 from torchrl_gpu.errors import ConfigurationError, ProcessLostError
@@ -302,12 +302,15 @@ def wait_for_others(place: Mapping[str, str]) -> str:
 
 
 @pytest.mark.skipif(not CAN_FORK, reason="needs the signals of Unix")
-def test_a_signal_ends_the_wait_for_other_processes() -> None:
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
-    place |= {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-    place |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}  # as the launcher sets it
-    assert result_of(lambda: wait_for_others(place)) == "interrupted"
+@pytest.mark.parametrize("has_launcher", [True, False])
+def test_a_signal_ends_the_wait_for_other_processes(has_launcher: bool) -> None:
+    place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
+    with held_port() as port:
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        if has_launcher:  # which provides the store; without one, rank 0 does
+            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            place |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        assert result_of(lambda: wait_for_others(place)) == "interrupted"
 
 
 @pytest.mark.parametrize("device", ["mps", "hpu"])

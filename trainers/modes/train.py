@@ -33,7 +33,7 @@ from trainers.modes.outcome import RunOutcome, command_of
 from trainers.modes.viewer_process import viewer_beside
 from trainers.runs.folders import run_folder
 from trainers.runs.policy_files import load_checkpoint
-from trainers.signals import Interruption, handled, stops
+from trainers.signals import Interruption, handled_first, stops
 from trainers.training.callbacks import Callback
 from trainers.training.summary import transfers_line, write_summary
 from trainers.training.trainer import TorchRLTrainer
@@ -82,7 +82,7 @@ def _train_in(folder: Path, settings: Settings, processes: Processes) -> RunOutc
         logger.info("%s on %s, into %s", name, describe_device(settings.device), folder)
         best, patient = _train_to_the_end(trainer, settings)
     if not processes.is_writer:
-        with handled(signal.SIG_IGN):  # the writer says how the run has ended
+        with handled_first(lambda *_: None):  # the writer says how the run has ended
             ended: RunOutcome | int = patient.agree(None)
         if isinstance(ended, int):
             raise Interruption(ended, agreed=True)
