@@ -43,8 +43,8 @@ def check_names(config: DictConfig) -> None:
     """Refuse a setting that is neither general nor belongs to a section."""
     known = [*parameters_of(GeneralSettings), *GROUPS, *SECTIONS, "experiment"]
     for name in map(str, config):
-        if name.startswith("hydra"):
-            raise ConfigurationError(f"{name}: only a sweep has such settings; add -m")
+        if name == "hydra/launcher":
+            raise ConfigurationError(f"{name}: only a sweep has a launcher; add -m")
         if name not in known:
             paths = {g: OmegaConf.select(config, f"{g}.{TARGET}") for g in GROUPS} | SECTIONS
             outlines = {g: outline_of(path) for g, path in paths.items() if path}

@@ -63,7 +63,7 @@ AGENTS, ENVS = (", ".join(choices_of(group)) for group in ("agent", "env"))
         (["agent=foo/bar", "env=fanuc"], "unknown agent foo/bar; choose one of: ac_iqn, ddpg"),
         ([*BASE, "experiment=foo"], "unknown experiment foo; choose one of: ALE/Pong-v5/dqn"),
         ([*BASE, "experiment=fanuc/_base"], "unknown experiment fanuc/_base"),
-        ([*BASE, "hydra/launcher=foo"], "hydra/launcher: only a sweep has such settings; add -m"),
+        ([*BASE, "hydra/launcher=foo"], "hydra/launcher: only a sweep has a launcher; add -m"),
         ([*BASE, "colour=red"], "colour: unknown setting"),
         (["agent", "sac", "env=fanuc"], "agent: write agent=sac env=fanuc; see --help"),
         (["sac", "fanuc"], "sac: write agent=sac env=fanuc; see --help"),
