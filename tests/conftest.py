@@ -99,13 +99,13 @@ def _seed() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """What the fixtures of a module draw does not depend on the tests before it."""
+    """Let the draws of module fixtures not depend on earlier tests."""
     _seed()
 
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
-    """What a test draws does not depend on those fixtures, which only the first test builds."""
+    """Let the draws of a test not depend on those fixtures, which only the first test builds."""
     _seed()
 
 

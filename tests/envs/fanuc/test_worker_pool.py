@@ -234,8 +234,8 @@ def test_interrupted_step_is_undone(make_env: MakeEnv) -> None:
     psutil.Process(env.worker_pids[0]).suspend()  # so that the step cannot end before
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the timer may end first)
-            signal.setitimer(signal.ITIMER_REAL, 1e-3)
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
             env.step(interrupted)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
