@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -57,8 +57,9 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 def leave(stop: KeyboardInterrupt) -> NoReturn:
     """End a process of several at once, which another thread may still connect to the others."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):  # closed, or its reader has gone
+            stream.flush()
     os._exit(exit_code(stop))
 
 
@@ -127,8 +128,8 @@ def program_ends() -> Iterator[None]:
 def cleans_up(message: str = "") -> Iterator[None]:
     """Let signals that end the program raise `Interruption` in the block, which cleans up.
 
-    The block ends with that, also where a library has turned it into another exception. With a
-    message, it has this one.
+    The block ends with this exception, also where a library has turned it into another one. With a
+    message, the exception has it.
     """
     end = signal.getsignal(signal.SIGINT)
     if not isinstance(end, EndOfProgram):  # a script, which handles signals itself
